@@ -1,27 +1,22 @@
+mod fetch;
+mod held;
+mod look;
+
 use std::marker::PhantomData;
-use std::ops::Deref;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bellwire_core::{Instant, Woken};
 
 use crate::publisher::{Snapshot, limits_for};
-use crate::session::Fetched;
-use crate::trace::delivery::{How, ReaderTrace};
+use crate::trace::delivery::ReaderTrace;
 use crate::transport::clock;
-use crate::transport::life::LifeState;
 use crate::transport::object::Borrowed;
-use crate::transport::snapshot::SnapshotMap;
 use crate::{
-    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, RunDir, Service,
-    Session, State,
+    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, Service, State,
 };
-
-/// A reader that is further behind takes the newest snapshot as a whole.
-const MOST_FOLLOWED: u64 = 16;
-
-/// How long a refresh may miss the death of a provider that has no life word.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub use held::Current;
+use held::Held;
+pub(crate) use look::Look;
 
 /// The newest snapshot of `T`, in immutable memory, validated once, and kept when its provider is gone.
 ///
@@ -55,32 +50,6 @@ pub struct SnapshotCache<T: Snapshot> {
     timeout: Duration,
     look: Look,
     trace: ReaderTrace,
-}
-
-/// When the provider's process was last checked; only needed where the kernel does not report its death.
-#[derive(Debug, Default)]
-pub(crate) struct Look(Option<Instant>);
-
-impl Look {
-    /// Returns whether the provider's process lives, as far as is known without a system call each time.
-    #[inline]
-    pub(crate) fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
-        session.link().life() == LifeState::Alive || self.check(session)
-    }
-
-    /// Checks the process with the kernel, at most once per `LOOK_EVERY`.
-    #[cold]
-    fn check<S: Service>(&mut self, session: &Session<S>) -> bool {
-        if session.link().life() == LifeState::Died || !session.link().is_here() {
-            return false;
-        }
-        let now = clock::now();
-        if self.0.is_some_and(|last| now.since(last) < LOOK_EVERY) {
-            return true;
-        }
-        self.0 = Some(now);
-        session.is_alive()
-    }
 }
 
 /// The outcome of a refresh.
@@ -142,41 +111,6 @@ pub enum RefreshError<E: std::error::Error + 'static> {
     /// The snapshot could not be fetched.
     #[error("cannot fetch the newest snapshot, the last good one stays: {0}")]
     Call(#[from] CallError),
-}
-
-/// A held snapshot and its index.
-#[derive(Debug)]
-struct Held<T: Snapshot> {
-    bytes: Source,
-    index: T::Index,
-    generation: u64,
-    taken: Instant,
-}
-
-/// The bytes of a snapshot.
-#[derive(Debug)]
-enum Bytes {
-    Mapped(SnapshotMap),
-    /// A copy, and its length: the buffer may be longer.
-    Copied(Vec<u8>, usize),
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Copied(bytes, len) => bytes.get(..*len).unwrap_or_default(),
-        }
-    }
-}
-
-/// The bytes of the snapshot held: as they came, or made from the index when somebody asks for them.
-#[derive(Debug)]
-enum Source {
-    Came(Bytes),
-    Made(OnceLock<Vec<u8>>),
 }
 
 /// The call behind a snapshot service. ClientTrace twice does no harm.
@@ -411,176 +345,6 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        if !self.client.is_here() {
-            return Err(CallError::Forked.into());
-        }
-        if self.client.session().is_some_and(|session| session.board().is_stopped()) {
-            self.client.lost();
-        }
-        let had_session = self.client.session().is_some();
-        if !had_session {
-            self.seen = None;
-        }
-        // Take what the provider published before it died; the next refresh notices its death.
-        if let Some(taken) = self.take_from_ring().transpose() {
-            return taken;
-        }
-        let has_answer = self.client.session().is_some_and(|session| session.has_answer());
-        let state = if has_answer { State::Ready } else { self.client.refresh() };
-        if had_session && state != State::Ready {
-            // The provider died. Report it now: a process that dies slowly still accepts connections but never
-            // answers.
-            self.seen = None;
-            if state == State::Connecting {
-                // A query of the state must now report the death, too, not a dying process that still accepts.
-                self.client.lost();
-            }
-            return Ok(Refreshed::Unavailable);
-        }
-        let Some(session) = self.client.session() else {
-            self.seen = None;
-            let is_connecting = state == State::Connecting;
-            return Ok(if is_connecting { Refreshed::Pending } else { Refreshed::Unavailable });
-        };
-        let generation = session.board().generation();
-        if generation == 0 {
-            self.seen = Some(0);
-            return Ok(Refreshed::Empty);
-        }
-        // The first time, and when there is another one.
-        let fetched = match self.map_ring() {
-            Ok(Fetched::Awaited) => Ok(Fetched::Awaited),
-            Ok(found) => {
-                if let (Fetched::Found(()), Some(taken)) =
-                    (found, self.take_from_ring().transpose())
-                {
-                    return taken;
-                }
-                self.fetch_otherwise()
-            }
-            Err(error) => Err(error),
-        };
-        if let Ok(Fetched::Nothing) = fetched {
-            self.seen = Some(generation);
-        }
-        self.settle(fetched)
-    }
-
-    /// Takes what has changed, or else the newest snapshot, out of the ring, if it is mapped and has it.
-    fn take_from_ring(&mut self) -> Result<Option<Refreshed>, RefreshError<T::Error>> {
-        let copied = match self.follow() {
-            Ok(true) => return Ok(Some(Refreshed::Changed)),
-            Ok(false) => self.copy_newest(),
-            Err(error) => Err(error),
-        };
-        copied.transpose().map(|copied| self.settle(copied.map(Fetched::Found))).transpose()
-    }
-
-    /// Takes what was fetched, or handles why nothing was.
-    fn settle(
-        &mut self,
-        fetched: Result<Fetched<(u64, Bytes)>, CallError>,
-    ) -> Result<Refreshed, RefreshError<T::Error>> {
-        match fetched {
-            Ok(Fetched::Found(found)) => self.take(found),
-            Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
-            Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
-            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => {
-                self.client.lost();
-                self.seen = None;
-                Ok(Refreshed::Unavailable)
-            }
-            Err(CallError::Declined { .. }) => {
-                // The provider is stopping or overloaded: nothing on the board will signal when to retry.
-                self.client.put_off();
-                self.seen = None;
-                Ok(Refreshed::Unavailable)
-            }
-            Err(error) => {
-                if error.is_of_session() {
-                    self.client.lost();
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Updates the index by what the provider tells of each generation since the one held. Returns whether it is the newest now.
-    fn follow(&mut self) -> Result<bool, CallError> {
-        let (Some(held), Some(session)) = (&mut self.held, self.client.session()) else {
-            return Ok(false);
-        };
-        let newest = session.board().generation();
-        let is_near = newest.checked_sub(held.generation).is_some_and(|behind| {
-            // Nothing new: the provider may have died.
-            behind > 0 && behind <= MOST_FOLLOWED
-        });
-        let is_asked = session.asked_since().is_some();
-        // What is held from another session has other generations.
-        if !T::TELLS_CHANGES || self.seen != Some(held.generation) || !is_near || is_asked {
-            return Ok(false);
-        }
-        while held.generation < newest {
-            let next = held.generation + 1;
-            self.trace.notices();
-            let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
-            self.trace.takes(next, How::Copied);
-            let taken = clock::now();
-            if !T::update_by(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
-                break;
-            }
-            self.trace.validated(|| Some(session.traced()));
-            held.bytes = Source::Made(OnceLock::new());
-            (held.generation, held.taken) = (next, taken);
-            self.seen = Some(next);
-        }
-        Ok(held.generation == newest)
-    }
-
-    /// Copies a newer snapshot out of the ring, if it is mapped and has one.
-    fn copy_newest(&mut self) -> Result<Option<(u64, Bytes)>, CallError> {
-        let Some(session) = self.client.session() else { return Ok(None) };
-        let generation = session.board().generation();
-        if Some(generation) != self.seen && generation > 0 {
-            self.trace.notices();
-        }
-        // A copy of the last good snapshot is kept while the next one is checked.
-        let Some((generation, len)) = session.newest_in_ring(generation, &mut self.spare)? else {
-            return Ok(None);
-        };
-        if len > T::MAX_LEN {
-            let why = "longer than a snapshot is";
-            return Err(CallError::Malformed(Malformed::new(0, len, why)));
-        }
-        self.trace.takes(generation, How::Copied);
-        Ok(Some((generation, Bytes::Copied(std::mem::take(&mut self.spare), len))))
-    }
-
-    /// Has the ring mapped that the board names.
-    fn map_ring(&mut self) -> Result<Fetched<()>, CallError> {
-        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
-        let named = session.board().ring();
-        Ok(match named.map_or(Ok(Fetched::Nothing), |ring| session.try_ring(ring.number))? {
-            Fetched::Awaited => Fetched::Awaited,
-            Fetched::Nothing => Fetched::Nothing,
-            Fetched::Found(_) => Fetched::Found(()),
-        })
-    }
-
-    /// Takes the newest snapshot in memory of its own.
-    fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
-        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
-        Ok(match session.try_fetch(T::MAX_LEN)? {
-            Fetched::Found(found) => {
-                self.trace.takes(found.generation, How::Mapped);
-                Fetched::Found((found.generation, Bytes::Mapped(found.map)))
-            }
-            Fetched::Nothing => Fetched::Nothing,
-            Fetched::Awaited => Fetched::Awaited,
-        })
-    }
-
     fn arm_session(&mut self) -> Result<bool, CallError> {
         let seen = self.seen;
         let Some(session) = self.client.session() else { return Ok(false) };
@@ -654,45 +418,6 @@ impl<T: Snapshot> SnapshotCache<T> {
             _ => Ok(()),
         }
     }
-
-    fn take(
-        &mut self,
-        (generation, bytes): (u64, Bytes),
-    ) -> Result<Refreshed, RefreshError<T::Error>> {
-        self.seen = Some(generation);
-        let taken = clock::now();
-        self.trace.validates();
-        let taken = self.validate(generation, bytes, taken);
-        self.trace.validated(|| self.client.open_session().map(Session::traced));
-        taken
-    }
-
-    /// Checks what was taken, and holds it if it is good.
-    fn validate(
-        &mut self,
-        generation: u64,
-        bytes: Bytes,
-        taken: Instant,
-    ) -> Result<Refreshed, RefreshError<T::Error>> {
-        let Some(held) = &mut self.held else {
-            let index = T::validate(&bytes)
-                .map_err(|source| RefreshError::Malformed { generation, source })?;
-            self.held = Some(Held { bytes: Source::Came(bytes), index, generation, taken });
-            return Ok(Refreshed::Changed);
-        };
-        let updated = T::update(&mut held.index, &bytes);
-        let unused = if updated.is_ok() {
-            (held.generation, held.taken) = (generation, taken);
-            std::mem::replace(&mut held.bytes, Source::Came(bytes))
-        } else {
-            Source::Came(bytes)
-        };
-        if let Source::Came(Bytes::Copied(buffer, _)) = unused {
-            self.spare = buffer;
-        }
-        updated.map_err(|source| RefreshError::Malformed { generation, source })?;
-        Ok(Refreshed::Changed)
-    }
 }
 
 /// Returns the earlier of two points in time; `None` is never.
@@ -700,57 +425,5 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-/// A snapshot held by a cache.
-///
-/// ```
-/// use bellwire::Current;
-/// # use bellwire::SnapshotCache;
-/// # use std::time::Duration;
-#[doc = include_str!("doc/load.txt")]
-/// let mut cache = SnapshotCache::<Load>::new(&run_dir);
-/// publisher.publish(&0.5_f64.to_le_bytes())?;
-/// cache.refresh_within(Duration::from_secs(5))?;
-/// let current: Current<'_, Load> = cache.current().ok_or("there is none")?;
-/// assert_eq!((current.generation(), *current.index(), current.bytes().len()), (1, 0.5, 8));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Current<'a, T: Snapshot>(&'a Held<T>);
-
-impl<T: Snapshot> Clone for Current<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Snapshot> Copy for Current<'_, T> {}
-
-impl<'a, T: Snapshot> Current<'a, T> {
-    /// Returns its bytes, which do not change. After an update by what the provider told, the first call makes them from the
-    /// index.
-    pub fn bytes(self) -> &'a [u8] {
-        match &self.0.bytes {
-            Source::Came(bytes) => bytes,
-            Source::Made(bytes) => bytes.get_or_init(|| T::to_bytes(&self.0.index)),
-        }
-    }
-
-    /// Returns the index that validation created.
-    pub fn index(self) -> &'a T::Index {
-        &self.0.index
-    }
-
-    /// Returns its number, counted by its provider from 1.
-    pub fn generation(self) -> u64 {
-        self.0.generation
-    }
-
-    /// Returns how long ago the cache took it.
-    pub fn age(self) -> Duration {
-        clock::now().since(self.0.taken)
     }
 }

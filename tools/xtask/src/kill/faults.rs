@@ -153,23 +153,23 @@ pub(crate) static PLANTS: [Plant; 14] = [
         "a cache goes by the generation of the provider before",
         &[
             edit(
-                "src/cache.rs",
+                "src/cache/fetch.rs",
                 "        if !had_session {\n",
                 "        if !had_session && !PLANTED {\n",
             ),
             edit(
-                "src/cache.rs",
+                "src/cache/fetch.rs",
                 "            self.seen = None;\n            if state == State::Connecting {\n",
                 "            self.seen = self.seen.filter(|_| PLANTED);\n            if state == State::Connecting {\n",
             ),
             edit(
-                "src/cache.rs",
+                "src/cache/fetch.rs",
                 "        let Some(session) = self.client.session() else {\n            self.seen = None;\n",
                 "        let Some(session) = self.client.session() else {\n            \
                  self.seen = self.seen.filter(|_| PLANTED);\n",
             ),
             edit(
-                "src/cache.rs",
+                "src/cache/fetch.rs",
                 "        let generation = session.board().generation();\n        if generation == 0 {\n",
                 "        let generation = session.board().generation();\n        \
                  if PLANTED && self.seen == Some(generation) && self.held.is_some() {\n            \

@@ -1,0 +1,227 @@
+//! Taking a newer snapshot: what changed, a copy out of the broadcast ring, or memory of its own.
+
+use std::sync::OnceLock;
+
+use bellwire_core::Instant;
+
+use super::held::{Bytes, Held, Source};
+use super::{RefreshError, Refreshed, SnapshotCache};
+use crate::publisher::Snapshot;
+use crate::session::Fetched;
+use crate::trace::delivery::How;
+use crate::transport::clock;
+use crate::{CallError, Malformed, Session, State};
+
+/// A reader that is further behind takes the newest snapshot as a whole.
+const MOST_FOLLOWED: u64 = 16;
+
+impl<T: Snapshot> SnapshotCache<T> {
+    pub(super) fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
+        if !self.client.is_here() {
+            return Err(CallError::Forked.into());
+        }
+        if self.client.session().is_some_and(|session| session.board().is_stopped()) {
+            self.client.lost();
+        }
+        let had_session = self.client.session().is_some();
+        if !had_session {
+            self.seen = None;
+        }
+        // Take what the provider published before it died; the next refresh notices its death.
+        if let Some(taken) = self.take_from_ring().transpose() {
+            return taken;
+        }
+        let has_answer = self.client.session().is_some_and(|session| session.has_answer());
+        let state = if has_answer { State::Ready } else { self.client.refresh() };
+        if had_session && state != State::Ready {
+            // The provider died. Report it now: a process that dies slowly still accepts connections but never
+            // answers.
+            self.seen = None;
+            if state == State::Connecting {
+                // A query of the state must now report the death, too, not a dying process that still accepts.
+                self.client.lost();
+            }
+            return Ok(Refreshed::Unavailable);
+        }
+        let Some(session) = self.client.session() else {
+            self.seen = None;
+            let is_connecting = state == State::Connecting;
+            return Ok(if is_connecting { Refreshed::Pending } else { Refreshed::Unavailable });
+        };
+        let generation = session.board().generation();
+        if generation == 0 {
+            self.seen = Some(0);
+            return Ok(Refreshed::Empty);
+        }
+        // The first time, and when there is another one.
+        let fetched = match self.map_ring() {
+            Ok(Fetched::Awaited) => Ok(Fetched::Awaited),
+            Ok(found) => {
+                if let (Fetched::Found(()), Some(taken)) =
+                    (found, self.take_from_ring().transpose())
+                {
+                    return taken;
+                }
+                self.fetch_otherwise()
+            }
+            Err(error) => Err(error),
+        };
+        if let Ok(Fetched::Nothing) = fetched {
+            self.seen = Some(generation);
+        }
+        self.settle(fetched)
+    }
+
+    /// Takes what has changed, or else the newest snapshot, out of the ring, if it is mapped and has it.
+    fn take_from_ring(&mut self) -> Result<Option<Refreshed>, RefreshError<T::Error>> {
+        let copied = match self.follow() {
+            Ok(true) => return Ok(Some(Refreshed::Changed)),
+            Ok(false) => self.copy_newest(),
+            Err(error) => Err(error),
+        };
+        copied.transpose().map(|copied| self.settle(copied.map(Fetched::Found))).transpose()
+    }
+
+    /// Takes what was fetched, or handles why nothing was.
+    fn settle(
+        &mut self,
+        fetched: Result<Fetched<(u64, Bytes)>, CallError>,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        match fetched {
+            Ok(Fetched::Found(found)) => self.take(found),
+            Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
+            Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
+            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => {
+                self.client.lost();
+                self.seen = None;
+                Ok(Refreshed::Unavailable)
+            }
+            Err(CallError::Declined { .. }) => {
+                // The provider is stopping or overloaded: nothing on the board will signal when to retry.
+                self.client.put_off();
+                self.seen = None;
+                Ok(Refreshed::Unavailable)
+            }
+            Err(error) => {
+                if error.is_of_session() {
+                    self.client.lost();
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Updates the index by what the provider tells of each generation since the one held. Returns whether it is the newest now.
+    fn follow(&mut self) -> Result<bool, CallError> {
+        let (Some(held), Some(session)) = (&mut self.held, self.client.session()) else {
+            return Ok(false);
+        };
+        let newest = session.board().generation();
+        let is_near = newest.checked_sub(held.generation).is_some_and(|behind| {
+            // Nothing new: the provider may have died.
+            behind > 0 && behind <= MOST_FOLLOWED
+        });
+        let is_asked = session.asked_since().is_some();
+        // What is held from another session has other generations.
+        if !T::TELLS_CHANGES || self.seen != Some(held.generation) || !is_near || is_asked {
+            return Ok(false);
+        }
+        while held.generation < newest {
+            let next = held.generation + 1;
+            self.trace.notices();
+            let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
+            self.trace.takes(next, How::Copied);
+            let taken = clock::now();
+            if !T::update_by(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
+                break;
+            }
+            self.trace.validated(|| Some(session.traced()));
+            held.bytes = Source::Made(OnceLock::new());
+            (held.generation, held.taken) = (next, taken);
+            self.seen = Some(next);
+        }
+        Ok(held.generation == newest)
+    }
+
+    /// Copies a newer snapshot out of the ring, if it is mapped and has one.
+    fn copy_newest(&mut self) -> Result<Option<(u64, Bytes)>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(None) };
+        let generation = session.board().generation();
+        if Some(generation) != self.seen && generation > 0 {
+            self.trace.notices();
+        }
+        // A copy of the last good snapshot is kept while the next one is checked.
+        let Some((generation, len)) = session.newest_in_ring(generation, &mut self.spare)? else {
+            return Ok(None);
+        };
+        if len > T::MAX_LEN {
+            let why = "longer than a snapshot is";
+            return Err(CallError::Malformed(Malformed::new(0, len, why)));
+        }
+        self.trace.takes(generation, How::Copied);
+        Ok(Some((generation, Bytes::Copied(std::mem::take(&mut self.spare), len))))
+    }
+
+    /// Has the ring mapped that the board names.
+    fn map_ring(&mut self) -> Result<Fetched<()>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
+        let named = session.board().ring();
+        Ok(match named.map_or(Ok(Fetched::Nothing), |ring| session.try_ring(ring.number))? {
+            Fetched::Awaited => Fetched::Awaited,
+            Fetched::Nothing => Fetched::Nothing,
+            Fetched::Found(_) => Fetched::Found(()),
+        })
+    }
+
+    /// Takes the newest snapshot in memory of its own.
+    fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
+        Ok(match session.try_fetch(T::MAX_LEN)? {
+            Fetched::Found(found) => {
+                self.trace.takes(found.generation, How::Mapped);
+                Fetched::Found((found.generation, Bytes::Mapped(found.map)))
+            }
+            Fetched::Nothing => Fetched::Nothing,
+            Fetched::Awaited => Fetched::Awaited,
+        })
+    }
+
+    fn take(
+        &mut self,
+        (generation, bytes): (u64, Bytes),
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        self.seen = Some(generation);
+        let taken = clock::now();
+        self.trace.validates();
+        let taken = self.validate(generation, bytes, taken);
+        self.trace.validated(|| self.client.open_session().map(Session::traced));
+        taken
+    }
+
+    /// Checks what was taken, and holds it if it is good.
+    fn validate(
+        &mut self,
+        generation: u64,
+        bytes: Bytes,
+        taken: Instant,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        let Some(held) = &mut self.held else {
+            let index = T::validate(&bytes)
+                .map_err(|source| RefreshError::Malformed { generation, source })?;
+            self.held = Some(Held { bytes: Source::Came(bytes), index, generation, taken });
+            return Ok(Refreshed::Changed);
+        };
+        let updated = T::update(&mut held.index, &bytes);
+        let unused = if updated.is_ok() {
+            (held.generation, held.taken) = (generation, taken);
+            std::mem::replace(&mut held.bytes, Source::Came(bytes))
+        } else {
+            Source::Came(bytes)
+        };
+        if let Source::Came(Bytes::Copied(buffer, _)) = unused {
+            self.spare = buffer;
+        }
+        updated.map_err(|source| RefreshError::Malformed { generation, source })?;
+        Ok(Refreshed::Changed)
+    }
+}
