@@ -1,0 +1,363 @@
+//! Answers, and those that wait for room in the lane.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use super::ServeMachine;
+use crate::lane::{Lanes, PushError};
+use crate::resize::Shortage;
+use crate::wire::{Header, Kind, ONE_WAY, Status};
+use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
+
+/// Why an answer was not written. Nothing was counted: answer again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RespondError {
+    /// The peer violated the protocol; the session is poisoned.
+    #[error(transparent)]
+    Peer(#[from] PeerFault),
+    /// The lane must first grow to this size. If it cannot now, use [`ServeMachine::respond_later`].
+    #[error("the lane has to grow to {} bytes first", .0.size())]
+    Grow(Geometry),
+    /// No lane carries the answer: attach it.
+    #[error("no lane carries it: attach it")]
+    Attach,
+    /// This system lacks a resource for the answer.
+    #[error(transparent)]
+    Short(#[from] Shortage),
+}
+
+/// What happened to the memory of [`ServeMachine::respond_attached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// It was passed.
+    Now,
+    /// A later [`ServeMachine::flush`] passes it: keep it.
+    Later,
+    /// It exceeds a limit, or answers a one-way request, and is never passed.
+    Never,
+}
+
+/// How far [`ServeMachine::flush`] got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// No answer is owed any more.
+    Done,
+    /// The next answer waits for the peer to take some.
+    Blocked,
+    /// The next answer needs a lane of this size.
+    Grow(Geometry),
+    /// A part of the next answer was written: publish it and go on.
+    Part,
+}
+
+/// The bytes of an answer, owned until they are sent.
+pub type Kept = Box<dyn AsRef<[u8]> + Send>;
+
+pub(super) struct Owed {
+    header: Header,
+    body: Body,
+}
+
+enum Body {
+    Bytes(Kept),
+    /// In parts, with the bytes written so far.
+    Parts(Kept, usize),
+    /// In a memfd of this many bytes, passed when there is room for the record.
+    Attached(u64),
+}
+
+impl ServeMachine {
+    /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; call [`ServeMachine::respond`] then.
+    #[inline]
+    pub fn try_respond<O: OwnMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        id: u64,
+        status: Status,
+        payload: &[u8],
+    ) -> bool {
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        if id == ONE_WAY {
+            self.count_post(status);
+            return true;
+        }
+        let is_next = self.owed.is_empty();
+        let answered =
+            is_next && lanes.try_push(own, Header::new(Kind::Response, status, id, len), payload);
+        if answered {
+            self.count(status);
+        }
+        answered
+    }
+
+    /// Answers a request, once. Keeps an answer that does not fit the lane now until [`ServeMachine::flush`]; one
+    /// that exceeds a limit becomes [`Status::TooLarge`].
+    ///
+    /// # Errors
+    /// [`RespondError`]: the request is still unanswered.
+    #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
+    pub fn respond<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        id: u64,
+        status: Status,
+        payload: &[u8],
+    ) -> Result<(), RespondError> {
+        if id == ONE_WAY {
+            self.count_post(status);
+            return Ok(());
+        }
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        if self.owed.is_empty() {
+            let header = Header::new(Kind::Response, status, id, len);
+            match lanes.push(own, peer, header, payload) {
+                Ok(()) => {
+                    self.count(status);
+                    return Ok(());
+                }
+                Err(PushError::Peer(fault)) => return Err(fault.into()),
+                Err(PushError::Grow { to }) => return Err(RespondError::Grow(to)),
+                Err(PushError::Attach { .. }) => return Err(RespondError::Attach),
+                Err(PushError::TooLarge { .. }) => {
+                    return self.respond(lanes, own, peer, id, Status::TooLarge, &[]);
+                }
+                Err(PushError::Full { .. } | PushError::Closed) => {}
+            }
+        } else if len as usize > lanes.max_payload() || u64::from(len) > lanes.max_message() {
+            return match lanes.can_attach(peer, len.into()) {
+                Err(PushError::Peer(fault)) => Err(fault.into()),
+                Err(PushError::TooLarge { .. }) => {
+                    self.respond_later(id, Status::TooLarge, &[]);
+                    Ok(())
+                }
+                _ => Err(RespondError::Attach),
+            };
+        }
+        self.respond_later(id, status, payload);
+        Ok(())
+    }
+
+    /// Answers a request when there is room: keeps the answer until [`ServeMachine::flush`].
+    pub fn respond_later(&mut self, id: u64, status: Status, payload: &[u8]) {
+        if id == ONE_WAY {
+            return self.count_post(status);
+        }
+        self.count(status);
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = Header::new(Kind::Response, status, id, len);
+        self.owed.push_back(Owed { header, body: Body::Bytes(Box::new(payload.to_vec())) });
+    }
+
+    /// Answers a request in parts through [`ServeMachine::flush`]: for messages that no small lane holds.
+    pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: Kept) {
+        if id == ONE_WAY {
+            return self.count_post(status);
+        }
+        self.count(status);
+        let header = Header::new(Kind::Response, status, id, 0);
+        self.owed.push_back(Owed { header, body: Body::Parts(payload, 0) });
+    }
+
+    /// Answers a request with a memfd of `bytes`, which `pass` passes immediately or in a later
+    /// [`ServeMachine::flush`]. One that exceeds a limit becomes [`Status::TooLarge`] and is never passed.
+    ///
+    /// # Errors
+    /// [`RespondError`]: the request is still unanswered.
+    #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
+    pub fn respond_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        id: u64,
+        bytes: u64,
+        pass: impl FnOnce(u64) -> Result<(), Shortage>,
+    ) -> Result<Passed, RespondError> {
+        if id == ONE_WAY {
+            self.count_post(Status::Ok);
+            return Ok(Passed::Never);
+        }
+        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
+        match lanes.can_attach(peer, bytes) {
+            Ok(()) if self.owed.is_empty() => {
+                pass(id)?;
+                // There is room, and nobody else writes.
+                let _ = lanes.push_attached(own, peer, header, bytes);
+                self.count(Status::Ok);
+                Ok(Passed::Now)
+            }
+            Err(PushError::Peer(fault)) => Err(fault.into()),
+            Err(PushError::TooLarge { .. }) => {
+                self.respond(lanes, own, peer, id, Status::TooLarge, &[])?;
+                Ok(Passed::Never)
+            }
+            _ => {
+                self.count(Status::Ok);
+                self.owed.push_back(Owed { header, body: Body::Attached(bytes) });
+                Ok(Passed::Later)
+            }
+        }
+    }
+
+    /// Reports to the peer that memory was freed.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is poisoned.
+    pub fn trimmed<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+    ) -> Result<(), PeerFault> {
+        let header = Header::new(Kind::Trim, Status::Ok, 0, 0);
+        if self.owed.is_empty() {
+            match lanes.push(own, peer, header, &[]) {
+                Ok(()) => return Ok(()),
+                Err(PushError::Peer(fault)) => return Err(fault),
+                Err(_) => {}
+            }
+        }
+        self.owed.push_back(Owed { header, body: Body::empty() });
+        Ok(())
+    }
+
+    /// Writes the owed answers for which there is room. `pass` passes the memory of one that
+    /// [`ServeMachine::respond_attached`] kept.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is poisoned.
+    pub fn flush<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        pass: impl FnMut(u64) -> Result<(), Shortage>,
+    ) -> Result<Flushed, PeerFault> {
+        self.flush_noting(lanes, own, peer, pass, |_, _| {})
+    }
+
+    /// Like [`ServeMachine::flush`], but calls `note` with the id of each written answer and the position at which it
+    /// ends.
+    ///
+    /// # Errors
+    /// Like [`ServeMachine::flush`].
+    pub fn flush_noting<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        mut pass: impl FnMut(u64) -> Result<(), Shortage>,
+        mut note: impl FnMut(u64, u64),
+    ) -> Result<Flushed, PeerFault> {
+        while let Some(owed) = self.owed.front_mut() {
+            let pushed = match &mut owed.body {
+                Body::Bytes(payload) => lanes.push(own, peer, owed.header, (**payload).as_ref()),
+                Body::Parts(payload, sent) => {
+                    let payload = (**payload).as_ref();
+                    match lanes.push_part(own, peer, owed.header, payload, *sent) {
+                        Ok(end) if end < payload.len() => {
+                            *sent = end;
+                            return Ok(Flushed::Part);
+                        }
+                        pushed => pushed.map(|_| ()),
+                    }
+                }
+                Body::Attached(bytes) => {
+                    let pushed = lanes.can_attach(peer, *bytes);
+                    if pushed.is_ok() && pass(owed.header.id.get()).is_err() {
+                        self.counts.errors += owed.cut(Status::Short);
+                        continue;
+                    }
+                    pushed.and_then(|()| lanes.push_attached(own, peer, owed.header, *bytes))
+                }
+            };
+            match pushed {
+                Ok(()) => {
+                    note(owed.header.id.get(), lanes.position());
+                    self.owed.pop_front();
+                }
+                Err(PushError::Peer(fault)) => return Err(fault),
+                Err(PushError::Grow { to }) => return Ok(Flushed::Grow(to)),
+                // The session's use of shared memory may have changed since the answer was kept.
+                Err(PushError::TooLarge { .. }) => self.counts.errors += owed.cut(Status::TooLarge),
+                // No lane within the limits holds it now, so it goes through the current one in parts.
+                Err(PushError::Attach { .. }) => owed.split(),
+                Err(PushError::Full { .. } | PushError::Closed) => return Ok(Flushed::Blocked),
+            }
+        }
+        Ok(Flushed::Done)
+    }
+
+    /// Drops the owed answers to a peer that is gone and will not make room for them.
+    pub fn forget_answers(&mut self) {
+        self.owed.clear();
+    }
+
+    /// Drops the payload of the first owed answer, whose status becomes [`Status::Short`].
+    pub fn cut_first(&mut self) {
+        if let Some(owed) = self.owed.front_mut() {
+            self.counts.errors += owed.cut(Status::Short);
+        }
+    }
+
+    #[inline]
+    fn count_post(&mut self, status: Status) {
+        self.counts.posted += 1;
+        self.counts.post_errors += u64::from(status != Status::Ok);
+        self.counts.panics += u64::from(status == Status::Panicked);
+    }
+
+    #[inline]
+    fn count(&mut self, status: Status) {
+        if status == Status::Ok {
+            self.counts.answered += 1;
+        } else {
+            self.count_trouble(status);
+        }
+    }
+
+    #[cold]
+    fn count_trouble(&mut self, status: Status) {
+        if status.ran() {
+            self.counts.answered += 1;
+            self.counts.errors += 1;
+            self.counts.panics += u64::from(status == Status::Panicked);
+        } else {
+            self.counts.refused += 1;
+        }
+    }
+}
+
+impl Owed {
+    /// Changes the answer to be sent in parts.
+    fn split(&mut self) {
+        if let Body::Bytes(kept) = core::mem::replace(&mut self.body, Body::empty()) {
+            self.body = Body::Parts(kept, 0);
+        }
+    }
+
+    /// Replaces an answer that cannot be sent with `status`; the handler ran. Returns one more error, unless the
+    /// answer was an error already.
+    fn cut(&mut self, status: Status) -> u64 {
+        let was_ok = self.header.status.get() == Status::Ok as u16;
+        self.header = Header::new(Kind::Response, status, self.header.id.get(), 0);
+        self.body = Body::empty();
+        u64::from(was_ok)
+    }
+}
+
+impl Body {
+    fn empty() -> Self {
+        Self::Bytes(Box::new([]))
+    }
+}
+
+impl fmt::Debug for Owed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owed").field("header", &self.header).finish_non_exhaustive()
+    }
+}
