@@ -1,0 +1,124 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMemoryOfAPeerIsChecked(t *testing.T) {
+	make := func(size, allocated int64, seals int) int {
+		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err == nil {
+			err = unix.Ftruncate(fd, size)
+		}
+		if err == nil && allocated > 0 {
+			err = unix.Fallocate(fd, 0, 0, allocated)
+		}
+		if err == nil && seals > 0 {
+			err = addSeals(fd, seals)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	const size = 2 * pageSize
+	for what, c := range map[string]struct {
+		fd              int
+		constant, taken bool
+	}{
+		"a lane":                    {make(size, size, sealsOfOwner), false, true},
+		"an attachment":             {make(size, size, sealsConstant), true, true},
+		"no seals":                  {make(size, size, 0), false, false},
+		"writable by its peer":      {make(size, size, sealsOfOwner&^unix.F_SEAL_FUTURE_WRITE), false, false},
+		"not sealed against cuts":   {make(size, size, sealsOfOwner&^unix.F_SEAL_SHRINK), false, false},
+		"writable by its owner":     {make(size, size, sealsOfOwner), true, false},
+		"a page too long":           {make(size+pageSize, size+pageSize, sealsOfOwner), false, false},
+		"a page too short":          {make(pageSize, pageSize, sealsOfOwner), false, false},
+		"a page that nobody paid":   {make(size, pageSize, sealsOfOwner), false, false},
+		"an ordinary file":          {int(file.Fd()), false, false},
+		"pages that nobody paid":    {make(size, 0, sealsConstant), true, false},
+		"no seal against more ones": {make(size, size, sealsOfOwner&^unix.F_SEAL_SEAL), false, false},
+	} {
+		mem, err := mapPeers(c.fd, size, c.constant)
+		if (err == nil) != c.taken {
+			t.Errorf("%s: %v", what, err)
+		}
+		unmap(mem)
+	}
+	bell, fd, err := newEventBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bell.close()
+	if isEventfd(fd) != nil || isEventfd(make(size, size, 0)) == nil {
+		t.Error("what is an eventfd")
+	}
+}
+
+func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	server, err := Listen(dir, "echo", echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	o, err := newOptions(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := connect(t.Context(), dir, "echo", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sock, err := newSocket(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hello{
+		min: protocol, max: protocol, method: 1, service: "echo", lane: o.lane, doorbell: DoorbellEventfd, ringsEventfd: true,
+		limits: o.limits,
+	}
+	if err := sock.send(h.encode(), true); err != nil {
+		t.Fatal(err)
+	}
+	b, fds, err := sock.receiveOpening(controlWelcome)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := parseWelcome(b, len(fds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Session
+	defer s.discard()
+	s.sock = sock
+	if err := s.join(roleClient, "echo", w.session, h.lane, h.limits, w.lane, w.limits, fds[0], fds[1]); err != nil {
+		t.Fatal(err)
+	}
+	own, err := s.prepare(h.doorbell, h.lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The lane, where an eventfd has to be.
+	if err := sock.send(opening(controlAttach, 3, w.session), true, own[0], own[1], own[1]); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = sock.receiveOpening(controlReady)
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.Code != RefusedProtocol {
+		t.Fatal(err)
+	}
+}

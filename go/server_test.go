@@ -1,0 +1,284 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOneProcessServesAName(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrAbsent) {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := Await(t.Context(), dir, "echo")
+		if err == nil {
+			_, err = s.Call(t.Context(), nil)
+		}
+		opened <- err
+	}()
+	server, err := Listen(dir, "echo", echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(dir, "echo", echo); !errors.Is(err, ErrInUse) {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	server, err = Listen(dir, "echo", echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+}
+
+func TestAServerThatClosesAnswersWhatItTook(t *testing.T) {
+	running, release := make(chan struct{}), make(chan struct{})
+	server, s := pair(t, func(ctx context.Context, request, answer []byte) ([]byte, error) {
+		if len(request) > 0 {
+			close(running)
+			<-release
+		}
+		return append(answer, request...), nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Call(t.Context(), []byte("a"))
+		done <- err
+	}()
+	<-running
+	closed := make(chan error, 1)
+	go func() { closed <- server.Close() }()
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Call(t.Context(), nil)
+	if !errors.Is(err, ErrPeerGone) || ExecutedOf(err) != ExecutedNo {
+		t.Fatal(err)
+	}
+}
+
+func TestASessionIsRefusedWithTheReason(t *testing.T) {
+	dir := t.TempDir()
+	server, err := Listen(dir, "echo", echo, Token([16]byte{1}), Schema("u64 -> u64"), MaxSessions(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	// Also at once: one that was refused holds no place.
+	for code, list := range map[RefuseCode][]Option{
+		RefusedToken:   {Token([16]byte{2})},
+		RefusedService: {Token([16]byte{1}), Method(9)},
+		RefusedSchema:  {Token([16]byte{1}), Schema("u64 -> u32")},
+	} {
+		_, err := Dial(t.Context(), dir, "echo", list...)
+		var refused *Refused
+		if !errors.As(err, &refused) || refused.Code != code {
+			t.Fatal(code, err)
+		}
+	}
+	s, err := Dial(t.Context(), dir, "echo", Token([16]byte{1}), Schema("u64 -> u64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = Dial(t.Context(), dir, "echo", Token([16]byte{1}))
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
+		t.Fatal(err)
+	}
+}
+
+func TestWhoIsAdmittedAndTrusted(t *testing.T) {
+	dir := t.TempDir()
+	server, err := Listen(dir, "echo", echo, Admit(stranger+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for uid, admitted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, stranger + 1: true, stranger: false} {
+		refused := server.admits(&candidate{cred: &unix.Ucred{Uid: uid}})
+		if (refused == nil) != admitted || refused != nil && refused.Code != RefusedCredentials {
+			t.Errorf("user %d: %v", uid, refused)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Log("not run: whose socket is trusted, which only root can try")
+		return
+	}
+	if err := os.Lchown(dir+"/echo.sock", stranger, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrUntrusted) {
+		t.Error(err)
+	}
+	s, err := Dial(t.Context(), dir, "echo", Trust(stranger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func TestARunDirThatOthersMayWriteToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	for mode, refused := range map[os.FileMode]bool{0o755: false, 0o775: true, 0o757: true, 0o777 | os.ModeSticky: false} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		server, err := Listen(dir, "echo", echo)
+		if (err != nil) != refused {
+			t.Errorf("%v: %v", mode, err)
+		}
+		if err == nil {
+			server.Close()
+		}
+	}
+}
+
+func TestAClientThatReadsNothingIsClosed(t *testing.T) {
+	server, s := pair(t, func(_ context.Context, _, answer []byte) ([]byte, error) {
+		return append(answer, make([]byte, 10_000)...), nil
+	}, StallTimeout(50*time.Millisecond))
+	// Nobody waits, so nobody reads; the answers are more than a lane that grows takes.
+	for range 300 {
+		if _, err := s.Submit(t.Context(), make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for server.stats.unread.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for s.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// admitted is a session that opens once another one of this user has ended.
+func admitted(t *testing.T, dir, service string, list ...Option) *Session {
+	t.Helper()
+	for {
+		s, err := Dial(t.Context(), dir, service, list...)
+		var refused *Refused
+		if errors.As(err, &refused) && refused.Code == RefusedQuota {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// counters asks a server for its counters, as `bellwire stat` does, and returns the row of its service and the answer.
+func counters(t *testing.T, dir, service string, list ...Option) ([statsCounters]uint64, []byte) {
+	t.Helper()
+	s := admitted(t, dir, service, append(list, Method(statsMethod))...)
+	defer s.Close()
+	b, err := s.Call(t.Context(), le.AppendUint32(nil, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const total = 0x30
+	at := total + 8*statsCounters + 64
+	var row [statsCounters]uint64
+	for i := range row {
+		row[i] = le.Uint64(b[at+8*i:])
+	}
+	return row, b
+}
+
+func TestTheCountersOfAServerAddUp(t *testing.T) {
+	dir := t.TempDir()
+	begun, release := make(chan struct{}), make(chan struct{})
+	server, err := Listen(dir, "echo", func(ctx context.Context, request, answer []byte) ([]byte, error) {
+		if string(request) == "wait" {
+			begun <- struct{}{}
+			<-release
+		}
+		return echo(ctx, request, answer)
+	}, MaxSessionsPerUser(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	s, err := Dial(t.Context(), dir, "echo", RungBy(DoorbellSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		call(t, s, pattern(100))
+	}
+	call(t, s, pattern(5<<20))
+	_, _ = s.Call(t.Context(), []byte("fail"))
+	if err := s.Post(t.Context(), []byte("fail")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	row, _ := counters(t, dir, "echo")
+	for name, is := range map[string][2]uint64{
+		"sessions": {row[0], 1}, "socket_rung": {row[1], 0}, "accepted": {row[4], 203}, "answered": {row[5], 202}, "errors": {row[8], 1},
+		"attaches_received": {row[16], 1}, "attaches_sent": {row[17], 1}, "clients_by_socket": {row[26], 1}, "posted": {row[33], 1},
+		"post_errors": {row[34], 1},
+	} {
+		if is[0] != is[1] {
+			t.Errorf("%s: %d in place of %d", name, is[0], is[1])
+		}
+	}
+	// Of 200 requests and as many answers of 116 bytes.
+	if row[14] < 200*112 || row[15] < 200*112 || row[22] < 112 || row[23] < 112 {
+		t.Error("bytes: ", row)
+	}
+	// One handler runs, and a request behind it is lost with its client.
+	for _, request := range []string{"wait", "lost"} {
+		if _, err := s.Submit(t.Context(), []byte(request)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-begun
+	s.Close()
+	close(release)
+	for row[0] != 0 {
+		row, _ = counters(t, dir, "echo")
+	}
+	if row[26] != 0 || row[4] != row[5]+row[6]+row[7]+row[33] {
+		t.Error("after the session: ", row)
+	}
+	// The quota of a user, told by incident.
+	var open []*Session
+	for range 2 {
+		open = append(open, admitted(t, dir, "echo"))
+	}
+	_, err = Dial(t.Context(), dir, "echo")
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
+		t.Fatal(err)
+	}
+	open[0].Close()
+	var b []byte
+	if row, b = counters(t, dir, "echo"); row[31] == 0 {
+		t.Error("over_quota: ", row)
+	}
+	users := b[0x30+3*8*statsCounters+2*64:]
+	name := fmt.Sprint("uid ", os.Geteuid())
+	if le.Uint32(users) != 1 || string(users[12:12+len(name)]) != name || le.Uint64(users[12+len(name)+8*incidentOverQuota:]) == 0 {
+		t.Errorf("incidents: %x", users)
+	}
+}
