@@ -46,10 +46,7 @@ func TestACancelEndsTheHandlersContext(t *testing.T) {
 		close(ended)
 		return answer, ctx.Err()
 	}, Concurrency(2))
-	p, err := s.Submit(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := submitted(t, s, nil)
 	<-running
 	p.Cancel()
 	<-ended
@@ -66,15 +63,9 @@ func TestARequestThatIsCancelledBeforeItsTurnDoesNotRun(t *testing.T) {
 		}
 		return append(answer, request...), nil
 	})
-	first, err := s.Submit(t.Context(), []byte("wait"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := submitted(t, s, []byte("wait"))
 	<-begun
-	second, err := s.Submit(t.Context(), []byte("cancelled"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := submitted(t, s, []byte("cancelled"))
 	second.Cancel()
 	close(release)
 	if _, err := first.Wait(t.Context()); err != nil {
@@ -90,9 +81,9 @@ func TestWhetherAHandlerRanIsKnownFromHead(t *testing.T) {
 	handler, begun, release := pausing()
 	_, s := pair(t, handler)
 	defer close(release)
-	requests := []*Pending{submitted(t, s, "wait"), nil}
+	requests := []*Pending{submitted(t, s, []byte("wait")), nil}
 	<-begun
-	requests[1] = submitted(t, s, "not taken")
+	requests[1] = submitted(t, s, []byte("not taken"))
 	s.mu.Lock()
 	s.peerIsGone(nil)
 	s.mu.Unlock()

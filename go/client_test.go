@@ -88,14 +88,8 @@ func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
 		}
 	}
 	listener.Close()
-	publisher, err := Publish(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer publisher.Close()
-	if _, err := publisher.Publish([]byte("tick")); err != nil {
-		t.Fatal(err)
-	}
+	p := publisher(t, dir)
+	publish(t, p, []byte("tick"))
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
@@ -123,16 +117,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 
 func TestWhoReadsAServiceOfCallsLearnsIt(t *testing.T) {
 	dir := t.TempDir()
-	server, err := Listen(dir, "echo", echo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	r, err := NewSnapshotReader(dir, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	listening(t, dir, echo)
+	r := snapshotReader(t, dir, "echo")
 	if _, err := r.Next(t.Context()); err == nil {
 		t.Error("a snapshot")
 	}
@@ -149,11 +135,7 @@ func TestWhoReadsAServiceOfCallsLearnsIt(t *testing.T) {
 func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 	dir := t.TempDir()
 	handler, begun, release := pausing()
-	server, err := Listen(dir, "echo", handler)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	listening(t, dir, handler)
 	defer close(release)
 	client, err := NewClient[Bytes, Bytes](dir, "echo", Idempotent())
 	if err != nil {

@@ -42,7 +42,7 @@ func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
 	handler, begun, release := pausing()
 	server, s := pair(t, handler)
 	defer close(release)
-	requests := []*Pending{submitted(t, s, "wait"), submitted(t, s, "behind it")}
+	requests := []*Pending{submitted(t, s, []byte("wait")), submitted(t, s, []byte("behind it"))}
 	<-begun
 	peer := theirs(server)
 	part := header{kind: kindResponse, flags: flagMore, id: requests[0].id}
@@ -105,21 +105,18 @@ func TestTheMemoryOfAnAnswerThatFailedIsClosed(t *testing.T) {
 
 func TestAPublisherClosesWhileItPublishes(t *testing.T) {
 	for range 50 {
-		publisher, err := Publish(t.TempDir(), "clock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := publisher(t, t.TempDir())
 		done := make(chan error)
 		go func() {
 			for {
-				if _, err := publisher.Publish([]byte("tick")); err != nil {
+				if _, err := p.Publish([]byte("tick")); err != nil {
 					done <- err
 					return
 				}
 			}
 		}()
 		runtime.Gosched()
-		publisher.Close()
+		p.Close()
 		if err := <-done; !errors.Is(err, ErrClosed) {
 			t.Fatal(err)
 		}
@@ -137,9 +134,7 @@ func fill(t *testing.T, s *Session, peer *serverSession) {
 		}
 	}
 	for i := range 300 {
-		if _, err := s.Submit(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		submitted(t, s, nil)
 		if i == 200 {
 			until(countRequests, 200)
 		}
@@ -149,28 +144,16 @@ func fill(t *testing.T, s *Session, peer *serverSession) {
 
 func TestAPublisherDoesNotWaitForAReaderWithAFullLane(t *testing.T) {
 	dir := t.TempDir()
-	publisher, err := Publish(dir, "clock", StallTimeout(time.Hour), Lane(4096, 4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer publisher.Close()
-	s, err := Dial(t.Context(), dir, "clock", Lane(4096, 4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	p := publisher(t, dir, StallTimeout(time.Hour), Lane(4096, 4096))
+	s := dialed(t, dir, "clock", Lane(4096, 4096))
 	// Nobody waits for the answers, so nobody reads them.
-	if _, err := s.Submit(t.Context(), make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	peer := theirs(publisher.server)
+	submitted(t, s, make([]byte, 8))
+	peer := theirs(p.server)
 	fill(t, s, peer)
 	if !peer.watches.Load() {
 		t.Fatal("the server does not watch")
 	}
-	if _, err := publisher.Publish([]byte("tick")); err != nil {
-		t.Fatal(err)
-	}
+	publish(t, p, []byte("tick"))
 }
 
 func TestAServerClosesBesideAClientThatReadsNothing(t *testing.T) {
@@ -181,17 +164,11 @@ func TestAServerClosesBesideAClientThatReadsNothing(t *testing.T) {
 
 func TestARequestThatWasTakenCannotBeCancelledOrTakenAgain(t *testing.T) {
 	_, s := pair(t, echo)
-	first, err := s.Submit(t.Context(), []byte("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := submitted(t, s, []byte("first"))
 	if _, err := first.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.Submit(t.Context(), []byte("second"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := submitted(t, s, []byte("second"))
 	first.Cancel()
 	if _, err := first.Wait(t.Context()); err == nil {
 		t.Error("it was taken twice")
@@ -199,10 +176,7 @@ func TestARequestThatWasTakenCannotBeCancelledOrTakenAgain(t *testing.T) {
 	if answer, err := second.Wait(t.Context()); err != nil || string(answer) != "second" {
 		t.Error(string(answer), err)
 	}
-	third, err := s.Submit(t.Context(), []byte("third"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	third := submitted(t, s, []byte("third"))
 	third.Cancel()
 	if _, err := third.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
 		t.Error(err)
@@ -236,11 +210,7 @@ func TestASessionKeepsLittleAfterLongMessages(t *testing.T) {
 	call(t, s, pattern(8<<20))
 	waiting := make([]*Pending, 200)
 	for i := range waiting {
-		p, err := s.Submit(t.Context(), pattern(1<<16-1000))
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting[i] = p
+		waiting[i] = submitted(t, s, pattern(1<<16-1000))
 	}
 	for _, p := range waiting {
 		if _, err := p.Wait(t.Context()); err != nil {
@@ -280,17 +250,11 @@ func TestRequestsWaitInTheLaneWhileThoseThatWereTakenAreLong(t *testing.T) {
 		most.Store(max(most.Load(), held))
 		return answer, nil
 	}, MaxMessage(length))
-	if _, err := s.Submit(t.Context(), []byte("wait")); err != nil {
-		t.Fatal(err)
-	}
+	submitted(t, s, []byte("wait"))
 	<-begun
 	var last *Pending
 	for range 20 {
-		p, err := s.Submit(t.Context(), make([]byte, length))
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = p
+		last = submitted(t, s, make([]byte, length))
 	}
 	close(release)
 	if _, err := last.Wait(t.Context()); err != nil {

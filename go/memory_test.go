@@ -69,11 +69,7 @@ func TestMemoryOfAPeerIsChecked(t *testing.T) {
 
 func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	server, err := Listen(dir, "echo", echo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	listening(t, dir, echo)
 	o, err := newOptions(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -149,17 +149,39 @@ func TestARingIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
+// publisher is one of "clock" that closes when the test ends.
+func publisher(t testing.TB, dir string, list ...Option) *Publisher {
+	t.Helper()
+	p, err := Publish(dir, "clock", list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func publish(t testing.TB, p *Publisher, snapshot []byte) {
+	t.Helper()
+	if _, err := p.Publish(snapshot); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// snapshotReader is a reader that closes when the test ends.
+func snapshotReader(t testing.TB, dir, service string) *SnapshotReader {
+	t.Helper()
+	r, err := NewSnapshotReader(dir, service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 func TestSnapshotsOfEachLength(t *testing.T) {
 	dir := t.TempDir()
-	p, err := Publish(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewSnapshotReader(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	p := publisher(t, dir)
+	r := snapshotReader(t, dir, "clock")
 	if _, err := r.Refresh(t.Context()); !errors.Is(err, ErrNotYet) {
 		t.Fatal(err)
 	}
@@ -186,13 +208,8 @@ func TestSnapshotsOfEachLength(t *testing.T) {
 		next <- s
 	}()
 	p.Close()
-	if p, err = Publish(dir, "clock"); err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if _, err = p.Publish([]byte("again")); err != nil {
-		t.Fatal(err)
-	}
+	p = publisher(t, dir)
+	publish(t, p, []byte("again"))
 	if s := <-next; string(s.Bytes) != "again" {
 		t.Fatal(s)
 	}
@@ -200,14 +217,8 @@ func TestSnapshotsOfEachLength(t *testing.T) {
 
 func TestSnapshotsAreYieldedUntilTheContextEnds(t *testing.T) {
 	dir := t.TempDir()
-	p, err := Publish(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if _, err := p.Publish([]byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	p := publisher(t, dir)
+	publish(t, p, []byte{1})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	seen := 0
@@ -219,9 +230,7 @@ func TestSnapshotsAreYieldedUntilTheContextEnds(t *testing.T) {
 			cancel()
 			continue
 		}
-		if _, err := p.Publish([]byte{byte(seen + 1)}); err != nil {
-			t.Fatal(err)
-		}
+		publish(t, p, []byte{byte(seen + 1)})
 	}
 	if seen != 50 {
 		t.Fatal(seen)
@@ -279,19 +288,9 @@ func TestEverySubscriberGetsEachEvent(t *testing.T) {
 
 func BenchmarkRefreshUnchanged(b *testing.B) {
 	dir := b.TempDir()
-	p, err := Publish(dir, "clock")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer p.Close()
-	if _, err := p.Publish(pattern(1000)); err != nil {
-		b.Fatal(err)
-	}
-	r, err := NewSnapshotReader(dir, "clock")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer r.Close()
+	p := publisher(b, dir)
+	publish(b, p, pattern(1000))
+	r := snapshotReader(b, dir, "clock")
 	if _, err := r.Refresh(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -375,19 +374,9 @@ func TestAReaderTakesNoTornRecord(t *testing.T) {
 
 func TestAReaderLooksForAnotherProviderWhenItsOwnIsGone(t *testing.T) {
 	dir := t.TempDir()
-	publisher, err := Publish(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer publisher.Close()
-	if _, err := publisher.Publish([]byte("tick")); err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewSnapshotReader(dir, "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	p := publisher(t, dir)
+	publish(t, p, []byte("tick"))
+	r := snapshotReader(t, dir, "clock")
 	if _, err := r.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}

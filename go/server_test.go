@@ -76,11 +76,7 @@ func TestAServerThatClosesAnswersWhatItTook(t *testing.T) {
 
 func TestASessionIsRefusedWithTheReason(t *testing.T) {
 	dir := t.TempDir()
-	server, err := Listen(dir, "echo", echo, Token([16]byte{1}), Schema("u64 -> u64"), MaxSessions(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	listening(t, dir, echo, Token([16]byte{1}), Schema("u64 -> u64"), MaxSessions(1))
 	// Also at once: one that was refused holds no place.
 	for code, list := range map[RefuseCode][]Option{
 		RefusedToken:   {Token([16]byte{2})},
@@ -93,12 +89,8 @@ func TestASessionIsRefusedWithTheReason(t *testing.T) {
 			t.Fatal(code, err)
 		}
 	}
-	s, err := Dial(t.Context(), dir, "echo", Token([16]byte{1}), Schema("u64 -> u64"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	_, err = Dial(t.Context(), dir, "echo", Token([16]byte{1}))
+	dialed(t, dir, "echo", Token([16]byte{1}), Schema("u64 -> u64"))
+	_, err := Dial(t.Context(), dir, "echo", Token([16]byte{1}))
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
 		t.Fatal(err)
@@ -107,11 +99,7 @@ func TestASessionIsRefusedWithTheReason(t *testing.T) {
 
 func TestWhoIsAdmittedAndTrusted(t *testing.T) {
 	dir := t.TempDir()
-	server, err := Listen(dir, "echo", echo, Admit(stranger+1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	server := listening(t, dir, echo, Admit(stranger+1))
 	for uid, admitted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, stranger + 1: true, stranger: false} {
 		refused := server.admits(&candidate{cred: &unix.Ucred{Uid: uid}})
 		if (refused == nil) != admitted || refused != nil && refused.Code != RefusedCredentials {
@@ -128,11 +116,7 @@ func TestWhoIsAdmittedAndTrusted(t *testing.T) {
 	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrUntrusted) {
 		t.Error(err)
 	}
-	s, err := Dial(t.Context(), dir, "echo", Trust(stranger))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
+	dialed(t, dir, "echo", Trust(stranger))
 }
 
 func TestARunDirThatOthersMayWriteToIsRefused(t *testing.T) {
@@ -157,9 +141,7 @@ func TestAClientThatReadsNothingIsClosed(t *testing.T) {
 	}, StallTimeout(50*time.Millisecond))
 	// Nobody waits, so nobody reads; the answers are more than a lane that grows takes.
 	for range 300 {
-		if _, err := s.Submit(t.Context(), make([]byte, 16)); err != nil {
-			t.Fatal(err)
-		}
+		submitted(t, s, make([]byte, 16))
 	}
 	for server.stats.unread.Load() == 0 {
 		time.Sleep(time.Millisecond)
@@ -206,21 +188,14 @@ func counters(t *testing.T, dir, service string, list ...Option) ([statsCounters
 func TestTheCountersOfAServerAddUp(t *testing.T) {
 	dir := t.TempDir()
 	begun, release := make(chan struct{}), make(chan struct{})
-	server, err := Listen(dir, "echo", func(ctx context.Context, request, answer []byte) ([]byte, error) {
+	listening(t, dir, func(ctx context.Context, request, answer []byte) ([]byte, error) {
 		if string(request) == "wait" {
 			begun <- struct{}{}
 			<-release
 		}
 		return echo(ctx, request, answer)
 	}, MaxSessionsPerUser(2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	s, err := Dial(t.Context(), dir, "echo", RungBy(DoorbellSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := dialed(t, dir, "echo", RungBy(DoorbellSocket))
 	for range 200 {
 		call(t, s, pattern(100))
 	}
@@ -248,9 +223,7 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 	}
 	// One handler runs, and a request behind it is lost with its client.
 	for _, request := range []string{"wait", "lost"} {
-		if _, err := s.Submit(t.Context(), []byte(request)); err != nil {
-			t.Fatal(err)
-		}
+		submitted(t, s, []byte(request))
 	}
 	<-begun
 	s.Close()
@@ -266,7 +239,7 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 	for range 2 {
 		open = append(open, admitted(t, dir, "echo"))
 	}
-	_, err = Dial(t.Context(), dir, "echo")
+	_, err := Dial(t.Context(), dir, "echo")
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
 		t.Fatal(err)

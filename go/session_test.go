@@ -27,23 +27,34 @@ func echo(_ context.Context, request, answer []byte) ([]byte, error) {
 	return append(answer, request...), nil
 }
 
-// pair is a server and a session with it.
-func pair(t testing.TB, handler Handler, list ...Option) (*Server, *Session) {
+// listening is a server of "echo" that closes when the test ends.
+func listening(t testing.TB, dir string, handler Handler, list ...Option) *Server {
 	t.Helper()
-	dir := t.TempDir()
 	server, err := Listen(dir, "echo", handler, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Dial(t.Context(), dir, "echo", list...)
+	t.Cleanup(func() { server.Close() })
+	return server
+}
+
+// dialed is a session that closes when the test ends.
+func dialed(t testing.TB, dir, service string, list ...Option) *Session {
+	t.Helper()
+	s, err := Dial(t.Context(), dir, service, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		s.Close()
-		server.Close()
-	})
-	return server, s
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// pair is a server and a session with it.
+func pair(t testing.TB, handler Handler, list ...Option) (*Server, *Session) {
+	t.Helper()
+	dir := t.TempDir()
+	server := listening(t, dir, handler, list...)
+	return server, dialed(t, dir, "echo", list...)
 }
 
 // pausing is a handler that says that it has begun with "wait", and goes on when it may.
@@ -58,9 +69,9 @@ func pausing() (handler Handler, begun, release chan struct{}) {
 	}, begun, release
 }
 
-func submitted(t testing.TB, s *Session, request string) *Pending {
+func submitted(t testing.TB, s *Session, request []byte) *Pending {
 	t.Helper()
-	p, err := s.Submit(t.Context(), []byte(request))
+	p, err := s.Submit(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,11 +46,7 @@ func TestAServerSeesTheProcessOfAClientDie(t *testing.T) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	dir := t.TempDir()
-	server, err := Listen(dir, "echo", echo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	server := listening(t, dir, echo)
 	client := asAnotherProcess(t, t.Name(), dir)
 	stdin, ends, err := os.Pipe()
 	if err != nil {
@@ -115,17 +111,8 @@ func TestRootTrustsTheOwnerOfARunDir(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	var server *Server
-	var err error
-	asUser(t, stranger, func() { server, err = Listen(dir, "echo", echo) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	s, err := Dial(t.Context(), dir, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	asUser(t, stranger, func() { listening(t, dir, echo) })
+	s := dialed(t, dir, "echo")
 	for range 200 {
 		call(t, s, []byte("hello"))
 	}
@@ -143,20 +130,12 @@ func TestAClientOfAServerOfRootIsRung(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	server, err := Listen(dir, "echo", func(_ context.Context, request, answer []byte) ([]byte, error) {
+	listening(t, dir, func(_ context.Context, request, answer []byte) ([]byte, error) {
 		time.Sleep(time.Millisecond) // the client sleeps
 		return append(answer, request...), nil
 	}, Admit(stranger))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
 	var s *Session
-	asUser(t, stranger, func() { s, err = Dial(t.Context(), dir, "echo") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	asUser(t, stranger, func() { s = dialed(t, dir, "echo") })
 	for range 20 {
 		call(t, s, []byte("hello"))
 	}
