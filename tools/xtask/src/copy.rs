@@ -1,13 +1,15 @@
 //! Copies of the workspace that something is changed in. Files that are the same already are left alone: cargo goes by their
 //! times.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::error::Error;
 
-/// Copies a folder without what was built in it, and removes the files that are gone there: cargo builds what it finds.
+/// Copies a folder without what is hidden or was built in it, and removes the files that are gone there: cargo builds what it
+/// finds.
 pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
     fs::create_dir_all(to).map_err(Error::file("create", to))?;
     let mut names = Vec::new();
@@ -17,7 +19,7 @@ pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
         let (name, path) = (entry.file_name(), entry.path());
         if kind.is_file() {
             file(&path, &to.join(&name))?;
-        } else if kind.is_dir() && name != "target" {
+        } else if kind.is_dir() && !is_left_out(&path) {
             dir(&path, &to.join(&name))?;
         }
         names.push(name);
@@ -31,8 +33,13 @@ pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies a file.
-pub(crate) fn file(from: &Path, to: &Path) -> Result<(), Error> {
+/// Git's folder, and those of cargo, which [it marks](https://bford.info/cachedir/).
+fn is_left_out(dir: &Path) -> bool {
+    let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+    dir.file_name().is_some_and(is_hidden) || dir.join("CACHEDIR.TAG").exists()
+}
+
+fn file(from: &Path, to: &Path) -> Result<(), Error> {
     let bytes = fs::read(from).map_err(Error::file("read", from))?;
     write(to, bytes)
 }

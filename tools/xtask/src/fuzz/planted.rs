@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::build::Build;
 use super::campaign::{self, Finding, Run};
@@ -84,18 +83,7 @@ pub(super) struct Garden {
 impl Garden {
     /// Copies the workspace of `build` to `dir`; what was built there before stays.
     pub(super) fn new(build: &Build, dir: &Path) -> Result<Self, Error> {
-        let files = Command::new("git")
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(&build.root)
-            .output()
-            .map_err(|source| Error::Spawn { program: "git".to_owned(), source })?;
-        for file in String::from_utf8_lossy(&files.stdout).split_terminator('\0') {
-            let (from, to) = (build.root.join(file), dir.join(file));
-            // What was removed, and not yet from the index.
-            if from.is_file() {
-                copy::file(&from, &to)?;
-            }
-        }
+        copy::dir(&build.root, dir)?;
         let planted = Build { root: dir.to_path_buf(), target: dir.join("target") };
         copy::built(&build.target, &planted.target)?;
         Ok(Self { root: build.root.clone(), build: planted })

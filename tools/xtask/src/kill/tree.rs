@@ -14,36 +14,11 @@ pub(crate) struct Tree {
     dir: PathBuf,
 }
 
-/// The folders that the harness is built from; the other members of the workspace are left out.
-const MEMBERS: [&str; 13] = [
-    "codec/derive",
-    "netipc",
-    "core",
-    "core/probes",
-    "core/shm",
-    "transport-memfd",
-    "transport-win",
-    "services/apps",
-    "services/cgroups",
-    "c",
-    "tools/hostile",
-    "tools/kill",
-    "tools/vectors",
-];
-
 impl Tree {
     /// Copies the workspace at `root` to `dir`. What is the same there already is left alone, so that only what has
     /// changed is built again.
     pub(crate) fn copy(root: &Path, dir: PathBuf) -> Result<Self, Error> {
-        for folder in MEMBERS.into_iter().chain(["src"]) {
-            copy::dir(&root.join(folder), &dir.join(folder))?;
-        }
-        for file in ["Cargo.lock", "README.md"] {
-            copy::file(&root.join(file), &dir.join(file))?;
-        }
-        let manifest = root.join("Cargo.toml");
-        let text = fs::read_to_string(&manifest).map_err(Error::file("read", &manifest))?;
-        copy::write(&dir.join("Cargo.toml"), manifest_of(&text))?;
+        copy::dir(root, &dir)?;
         Ok(Self { dir })
     }
 
@@ -86,47 +61,5 @@ impl Tree {
             return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
         Ok(Ok(target.join("release/bellwire-kill")))
-    }
-}
-
-/// What only benchmarks and examples need.
-const LEFT_OUT: [&str; 3] = ["bellwire-floor", "bellwire-process", "bellwire-trace-core"];
-
-/// The root manifest with the members that the copy has, and without its benchmarks.
-fn manifest_of(root: &str) -> String {
-    let mut text = String::new();
-    let mut keep = true;
-    for line in root.lines() {
-        if line.starts_with('[') {
-            keep = !line.starts_with("[[bench]]") && !line.starts_with("[[example]]");
-        }
-        let is_left_out = LEFT_OUT.iter().any(|name| line.starts_with(name));
-        let members = MEMBERS.map(|member| format!("\"{member}\"")).join(", ");
-        if line.starts_with("members = ") {
-            text.push_str(&format!("members = [\".\", {members}]"));
-        } else if line.starts_with("default-members = ") || is_left_out || !keep {
-            continue;
-        } else {
-            text.push_str(line);
-        }
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::manifest_of;
-
-    #[test]
-    fn the_copys_manifest_has_the_harness_and_what_it_is_built_from() {
-        let root = "[workspace]\nmembers = [\".\", \"core\", \"cli\"]\ndefault-members = [\".\"]\n\n\
-            [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[[example]]\nname = \"e\"\n\n\
-            [dev-dependencies]\nbellwire-floor.workspace = true\n\n[profile.release]\nlto = \"thin\"\n";
-        assert_eq!(
-            manifest_of(root),
-            "[workspace]\nmembers = [\".\", \"codec/derive\", \"netipc\", \"core\", \"core/probes\", \"core/shm\", \"transport-memfd\", \"transport-win\", \"services/apps\", \"services/cgroups\", \"c\", \"tools/hostile\", \"tools/kill\", \"tools/vectors\"]\n\n\
-             [dev-dependencies]\n\n[profile.release]\nlto = \"thin\"\n"
-        );
     }
 }

@@ -288,13 +288,13 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
 
     fn project(lane: &str, tests: &str) -> (tempfile::TempDir, Layout) {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().to_path_buf();
+        let root = dir.path().join("workspace");
         let package = |name| {
             format!(
                 "[package]\nname = \"{name}\"\nversion.workspace = true\nedition.workspace = true\n"
             )
         };
-        let manifest = "[workspace]\nmembers = [\"elsewhere\"]\n\
+        let manifest = "[workspace]\nmembers = [\"subject\", \"checks\"]\nresolver = \"3\"\n\
             [workspace.package]\nversion = \"0.1.0\"\nedition = \"2024\"\n";
         write(&root.join("Cargo.toml"), manifest);
         write(&root.join("subject/Cargo.toml"), &package("subject"));
@@ -306,11 +306,10 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
         write(&root.join("checks/src/lib.rs"), "");
         write(&root.join("checks/tests/all.rs"), tests);
         let layout = Layout {
-            scratch: root.join("scratch"),
+            scratch: dir.path().join("scratch"),
             seed: root.join("nothing-here"),
             root,
             subject: "subject".to_owned(),
-            needs: Vec::new(),
             tests: "checks".to_owned(),
             package: "checks".to_owned(),
             rustflags: String::new(),

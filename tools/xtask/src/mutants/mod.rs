@@ -1,6 +1,6 @@
 //! Weaken every ordering and every fence of core, one at a time. The loom tests must notice each.
 //!
-//! The mutants are derived from the current source ([`mutation`]), each is built in a copy of core and the loom tests
+//! The mutants are derived from the current source ([`mutation`]), each is built in a copy of the workspace
 //! ([`scratch`]), and [`campaign`] runs the tests until one fails.
 
 mod campaign;
@@ -39,14 +39,12 @@ pub(crate) struct Layout {
     pub(crate) root: PathBuf,
     /// The folder of the crate to weaken.
     pub(crate) subject: String,
-    /// The folders of the crates of this workspace that the subject needs.
-    pub(crate) needs: Vec<String>,
     /// The folder of the crate with the tests, and its name.
     pub(crate) tests: String,
     pub(crate) package: String,
     /// For the build of both.
     pub(crate) rustflags: String,
-    /// Where to copy both to, once for each worker.
+    /// Where to copy the workspace to, once for each worker.
     pub(crate) scratch: PathBuf,
     /// Where the dependencies may have been built before.
     pub(crate) seed: PathBuf,
@@ -61,7 +59,6 @@ impl Layout {
             seed: target_dir(&root).join("loom"),
             root,
             subject: "core".to_owned(),
-            needs: Vec::new(),
             tests: "loom-tests".to_owned(),
             package: "bellwire-loom-tests".to_owned(),
             rustflags: "--cfg loom".to_owned(),

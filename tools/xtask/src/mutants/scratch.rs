@@ -1,4 +1,4 @@
-//! A copy of the code to weaken and of the tests that must notice, in a workspace of its own.
+//! A copy of the workspace, with the code to weaken and the tests that must notice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,20 +41,9 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Copies what `layout` names to `dir`, replacing an earlier copy; what was built there stays.
+    /// Copies the workspace to `dir`, replacing an earlier copy; what was built there stays.
     pub(crate) fn new(layout: &Layout, dir: PathBuf) -> Result<Self, Error> {
-        let mut members = vec![layout.subject.as_str(), layout.tests.as_str()];
-        members.extend(layout.needs.iter().map(String::as_str));
-        for member in &members {
-            copy::dir(&layout.root.join(member), &dir.join(member))?;
-        }
-        let manifest = layout.root.join("Cargo.toml");
-        let text = fs::read_to_string(&manifest).map_err(Error::file("read", &manifest))?;
-        copy::write(&dir.join("Cargo.toml"), minimal_manifest(&text, &members))?;
-        let lock = layout.root.join("Cargo.lock");
-        if lock.exists() {
-            copy::file(&lock, &dir.join("Cargo.lock"))?;
-        }
+        copy::dir(&layout.root, &dir)?;
         Ok(Self {
             dir,
             tests: layout.tests.clone(),
@@ -187,23 +176,6 @@ const LOOM_BOUNDS: [&str; 8] = [
     "LOOM_MAX_PREEMPTIONS",
 ];
 
-/// The root manifest for `members` alone: the tables that members inherit from, and the profiles.
-fn minimal_manifest(root: &str, members: &[&str]) -> String {
-    let quoted: Vec<String> = members.iter().map(|member| format!("\"{member}\"")).collect();
-    let mut text = format!("[workspace]\nmembers = [{}]\nresolver = \"3\"\n", quoted.join(", "));
-    let mut keep = false;
-    for line in root.lines() {
-        if line.starts_with('[') {
-            keep = line.starts_with("[workspace.") || line.starts_with("[profile.");
-        }
-        if keep {
-            text.push_str(line);
-            text.push('\n');
-        }
-    }
-    text
-}
-
 /// The test binaries that cargo's messages name.
 fn binaries(messages: &str) -> Binaries {
     let binary = |line: &str| {
@@ -220,18 +192,7 @@ fn binaries(messages: &str) -> Binaries {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{binaries, minimal_manifest};
-
-    #[test]
-    fn the_scratch_manifest_keeps_what_members_inherit() {
-        let root = "[workspace]\nmembers = [\".\", \"cli\"]\n\n[workspace.package]\nversion = \"1\"\n\n\
-            [package]\nname = \"root\"\n\n[dependencies]\nx = \"1\"\n\n[profile.release]\nlto = true\n";
-        assert_eq!(
-            minimal_manifest(root, &["core", "loom-tests"]),
-            "[workspace]\nmembers = [\"core\", \"loom-tests\"]\nresolver = \"3\"\n\
-             [workspace.package]\nversion = \"1\"\n\n[profile.release]\nlto = true\n"
-        );
-    }
+    use super::binaries;
 
     #[test]
     fn only_test_binaries_are_taken_from_cargos_messages() {
