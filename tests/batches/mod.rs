@@ -5,19 +5,15 @@ mod many;
 mod typed;
 
 use bellwire::{
-    Answers, CallError, Client, ClientConfig, HandlerError, Server, ServerConfig, Service, Session,
-    Status,
+    Answers, CallError, Client, ClientConfig, HandlerError, Server, ServerConfig, Session, Status,
 };
 
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient, patient_server};
 
-/// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
-pub(crate) struct Doubler;
-
-impl Service for Doubler {
-    const NAME: &'static str = "doubler";
-    type Request = u64;
-    type Response = Vec<u8>;
+services! {
+    /// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
+    pub(crate) Doubler("doubler"): u64 => Vec<u8>;
 }
 
 pub(crate) fn double(number: u64) -> Result<Vec<u8>, HandlerError> {

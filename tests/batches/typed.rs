@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use bellwire::{
     Answers, CallError, Client, HandlerError, Limits, Malformed, Message, Server, ServerBuilder,
-    ServerConfig, Service, Session, Status,
+    ServerConfig, Session, Status,
 };
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
 use crate::support::guard::PATIENCE;
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient};
 
-/// The same service, for a client whose requests are malformed.
-struct Bytes;
-
-impl Service for Bytes {
-    const NAME: &'static str = Doubler::NAME;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
+services! {
+    /// The same service, for a client whose requests are malformed.
+    Bytes(Doubler::NAME): Vec<u8> => Vec<u8>;
 }
 
 fn whole(batch: &[u64], answers: &mut Answers<'_, Vec<u8>>) {
@@ -237,12 +234,8 @@ impl Message for Small {
     }
 }
 
-struct Smaller;
-
-impl Service for Smaller {
-    const NAME: &'static str = "smaller";
-    type Request = Small;
-    type Response = Small;
+services! {
+    Smaller("smaller"): Small => Small;
 }
 
 #[test]

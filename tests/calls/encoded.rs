@@ -1,9 +1,10 @@
 //! A request that finds room is encoded once, on the fast path and on the slow path.
 
-use bellwire::{Backpressure, Client, Malformed, Message, Server, Service};
+use bellwire::{Backpressure, Client, Malformed, Message, Server};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::support::guard::PATIENCE;
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient};
 
 static ENCODED: AtomicU64 = AtomicU64::new(0);
@@ -22,12 +23,8 @@ impl Message for Counted {
     }
 }
 
-struct Mirror;
-
-impl Service for Mirror {
-    const NAME: &'static str = "mirror";
-    type Request = Counted;
-    type Response = Vec<u8>;
+services! {
+    Mirror("mirror"): Counted => Vec<u8>;
 }
 
 /// Of these, a lane of 16 KiB takes the first three in one record each, the next after it has grown, or in parts; the

@@ -10,14 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwire::{
     CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError,
-    LaneConfig, Limits, Payload, RunDir, Server, ServerConfig, ServerStats, Service, Session,
-    SessionStats, Ticket,
+    LaneConfig, Limits, Payload, RunDir, Server, ServerConfig, ServerStats, Session, SessionStats,
+    Ticket,
 };
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{patience, until};
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
 use crate::support::transport::{clock, poll};
 
@@ -30,13 +31,9 @@ const MOST_REQUESTS: u64 = 150_000;
 const REQUESTS: &str = "BELLWIRE_REQUESTS";
 const LARGEST: usize = 32 << 20;
 
-/// Answers the requests of one session as they were planned.
-struct Exact;
-
-impl Service for Exact {
-    const NAME: &'static str = "exact";
-    type Request = Payload;
-    type Response = Payload;
+services! {
+    /// Answers the requests of one session as they were planned.
+    Exact("exact"): Payload => Payload;
 }
 
 /// What one seed stands for.

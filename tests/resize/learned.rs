@@ -4,26 +4,15 @@ use bellwire::{Client, Payload, Service, Session, SessionStats};
 
 use crate::support::blob_server::{BlobServer, request};
 use crate::support::blobs::submit;
+use crate::support::services::services;
 
-/// A learned size applies to a service name, in the whole process: each test has its own name.
-macro_rules! services {
-    ($($service:ident is $name:literal;)*) => {$(
-        struct $service;
-
-        impl Service for $service {
-            const NAME: &'static str = $name;
-            type Request = Payload;
-            type Response = Payload;
-        }
-    )*};
-}
-
+// A learned size applies to a service name, in the whole process: each test has its own name.
 services! {
-    Requests is "learned-requests";
-    Answers is "learned-answers";
-    Bounded is "learned-bounded";
-    Other is "learned-other";
-    Trimmed is "learned-trimmed";
+    Requests("learned-requests"): Payload => Payload;
+    Answers("learned-answers"): Payload => Payload;
+    Bounded("learned-bounded"): Payload => Payload;
+    Other("learned-other"): Payload => Payload;
+    Trimmed("learned-trimmed"): Payload => Payload;
 }
 
 /// Lanes carry what they can hold; they may open with up to 256 KiB.

@@ -1,15 +1,12 @@
 //! The lanes that long messages go through in parts.
 
-use bellwire::{Payload, Service};
+use bellwire::Payload;
 
 use crate::support::blob_server::{BlobServer, request};
+use crate::support::services::services;
 
-struct Long;
-
-impl Service for Long {
-    const NAME: &'static str = "resize-parts";
-    type Request = Payload;
-    type Response = Payload;
+services! {
+    Long("resize-parts"): Payload => Payload;
 }
 
 /// Not for the first message: its pages are expensive.

@@ -13,15 +13,11 @@ use super::pattern;
 use super::roles::tell_stats;
 use super::test_server::{patient, patient_server};
 use crate::support::guard::until;
+use crate::support::services::services;
 
-/// Answers with as many bytes as the request says. The bytes of both identify them: see [`pattern`].
-#[derive(Debug)]
-pub(crate) struct Blobs;
-
-impl Service for Blobs {
-    const NAME: &'static str = "blobs";
-    type Request = Payload;
-    type Response = Payload;
+services! {
+    /// Answers with as many bytes as the request says. The bytes of both identify them: see [`pattern`].
+    pub(crate) Blobs("blobs"): Payload => Payload;
 }
 
 /// How a payload is made.

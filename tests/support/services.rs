@@ -2,28 +2,35 @@
 
 use bellwire::{Caller, HandlerError, Service, Snapshot};
 
-/// Echoes its request.
-#[derive(Debug)]
-pub(crate) struct Echo;
+/// Services by their names and types.
+macro_rules! services {
+    ($($(#[$about:meta])* $sees:vis $service:ident($name:expr): $request:ty => $response:ty;)*) => {$(
+        $(#[$about])*
+        #[derive(Debug)]
+        $sees struct $service;
 
-impl Service for Echo {
-    const NAME: &'static str = "echo";
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
+        impl bellwire::Service for $service {
+            const NAME: &'static str = $name;
+            type Request = $request;
+            type Response = $response;
+        }
+    )*};
+}
+
+pub(crate) use services;
+
+services! {
+    /// Echoes its request.
+    pub(crate) Echo("echo"): Vec<u8> => Vec<u8>;
 }
 
 pub(crate) fn echo(_: &Caller, request: Vec<u8>) -> Result<Vec<u8>, HandlerError> {
     Ok(request)
 }
 
-/// Waits at a gate, then echoes its request.
-#[derive(Debug)]
-pub(crate) struct Hold;
-
-impl Service for Hold {
-    const NAME: &'static str = "hold";
-    type Request = u64;
-    type Response = u64;
+services! {
+    /// Waits at a gate, then echoes its request.
+    pub(crate) Hold("hold"): u64 => u64;
 }
 
 /// Fails in the requested way.
@@ -43,24 +50,11 @@ impl Service for Moody {
     type Response = Vec<u8>;
 }
 
-/// The same service, for a client that sends anything.
-#[derive(Debug)]
-pub(crate) struct MoodyBytes;
-
-impl Service for MoodyBytes {
-    const NAME: &'static str = Moody::NAME;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
-/// The same service, for a client that expects another answer.
-#[derive(Debug)]
-pub(crate) struct MoodyNumber;
-
-impl Service for MoodyNumber {
-    const NAME: &'static str = Moody::NAME;
-    type Request = u64;
-    type Response = u64;
+services! {
+    /// The same service, for a client that sends anything.
+    pub(crate) MoodyBytes(Moody::NAME): Vec<u8> => Vec<u8>;
+    /// The same service, for a client that expects another answer.
+    pub(crate) MoodyNumber(Moody::NAME): u64 => u64;
 }
 
 pub(crate) fn moody(_: &Caller, mood: u64) -> Result<Vec<u8>, HandlerError> {

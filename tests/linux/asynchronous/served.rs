@@ -13,16 +13,12 @@ use tokio::sync::{Barrier, Semaphore};
 
 use super::{current, several};
 use crate::support::guard::{PATIENCE, until};
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient};
 
-/// What its handler does depends on the number.
-#[derive(Debug)]
-struct Waits;
-
-impl Service for Waits {
-    const NAME: &'static str = "waits";
-    type Request = u64;
-    type Response = u64;
+services! {
+    /// What its handler does depends on the number.
+    Waits("waits"): u64 => u64;
 }
 
 /// Waits until it is released.
@@ -122,13 +118,9 @@ fn any_number_of_calls_wait_at_once_without_a_thread_for_each() {
     assert_eq!(fixture.close().accepted, AT_ONCE as u64 + 1);
 }
 
-/// Asks [`Waits`], and answers with its answer.
-struct Relays;
-
-impl Service for Relays {
-    const NAME: &'static str = "relays";
-    type Request = u64;
-    type Response = u64;
+services! {
+    /// Asks [`Waits`], and answers with its answer.
+    Relays("relays"): u64 => u64;
 }
 
 #[test]

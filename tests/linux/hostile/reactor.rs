@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig, Service};
+use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig};
 use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
 use crate::support::rogue::{Rogue, encode};
-use crate::support::services::Echo;
+use crate::support::services::{Echo, services};
 use crate::support::test_server::{Dir, TestServer, patient};
 
 fn header(kind: Kind, id: u64, len: u32) -> Header {
@@ -40,13 +40,9 @@ fn a_lie_told_while_answers_are_not_read_is_noticed() {
     assert_eq!(fixture.client::<Echo>().call(&vec![3]).unwrap(), [3]);
 }
 
-/// Answers with as many bytes as requested.
-struct Bytes;
-
-impl Service for Bytes {
-    const NAME: &'static str = "bytes";
-    type Request = u64;
-    type Response = Vec<u8>;
+services! {
+    /// Answers with as many bytes as requested.
+    Bytes("bytes"): u64 => Vec<u8>;
 }
 
 /// The first answer takes what shared memory there is, so the second waits; and then no lane may hold it.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{Client, Server, Service};
+use bellwire::{Client, Server};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 use bellwire_memfd::clock;
 
 use crate::support::guard::{PATIENCE, until};
+use crate::support::services::services;
 use crate::support::test_server::{Dir, patient};
 
 const FLOODERS: u64 = 2;
@@ -22,20 +23,9 @@ const COLD_CALLS: u64 = 8;
 const WORK: Duration = Duration::from_micros(2);
 const CALLS: u64 = 200;
 
-struct Flood;
-
-impl Service for Flood {
-    const NAME: &'static str = "flood";
-    type Request = u64;
-    type Response = u64;
-}
-
-struct Quiet;
-
-impl Service for Quiet {
-    const NAME: &'static str = "quiet";
-    type Request = u64;
-    type Response = u64;
+services! {
+    Flood("flood"): u64 => u64;
+    Quiet("quiet"): u64 => u64;
 }
 
 /// What the handlers, all of which run on one thread, see of one another.
