@@ -1,6 +1,6 @@
 //! A session of Bellwire's, both ends.
 
-use std::os::windows::io::{AsHandle, OwnedHandle};
+use std::os::windows::io::AsHandle;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,16 +9,15 @@ use bellwire_core::call::SubmitError;
 use bellwire_core::drive::{CallDriver, CallFailed, Responded, ServeDriver};
 use bellwire_core::lane::{Armed, Lanes, PushError};
 use bellwire_core::serve::Incoming;
-use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, PAGE_SIZE, Status};
-use bellwire_core::{Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
-use bellwire_win::doorbell::Event;
+use bellwire_core::wire::{CloseReason, Status};
+use bellwire_core::{Deadline, Geometry, Park, Port, SpinPolicy, Woken};
 use bellwire_win::endpoint::{self, Endpoint};
-use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
-use bellwire_win::pass::{Channel, ReceiveError};
+use bellwire_win::link::Link;
+use bellwire_win::pass::Channel;
 use bellwire_win::peer::{self, Reach};
-use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 
+use crate::exchange::link_over;
 use crate::peer::Peer;
 use crate::pipe::ONE_WAY;
 
@@ -46,7 +45,7 @@ impl Session {
             HOT => SpinPolicy { max: SPIN, worth: SPIN },
             _ => SpinPolicy::NEVER,
         };
-        Self { drive: CallDriver::new(link(channel), lanes(), spin), buffer: Vec::new() }
+        Self { drive: CallDriver::new(link_over(channel), lanes(), spin), buffer: Vec::new() }
     }
 
     /// Sends a request and waits for its answer, which is the same.
@@ -99,7 +98,7 @@ pub(crate) fn serve(run_dir: &Path, ready: impl FnOnce()) {
                 thread::spawn(move || {
                     let client = peer::process(&channel, Reach::Handles).unwrap();
                     channel.reach(client);
-                    answer(link(channel), spin);
+                    answer(link_over(channel), spin);
                 });
             }
         });
@@ -152,52 +151,6 @@ fn answer(link: Link, spin: Duration) {
             return;
         }
         active = clock::now();
-    }
-}
-
-/// Exchanges memory over a channel, as a handshake does, and makes a link of it.
-fn link(channel: Channel) -> Link {
-    let lane_size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
-    let (page, page_handle) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
-    let (lane, lane_handle) = OwnRegion::create("lane", lane_size, |_| {}).unwrap();
-    let own = OwnEnd { page, lane };
-    Lanes::open(&own);
-    let own_event = Event::create().unwrap();
-    let ringer = own_event.for_peer().unwrap();
-    let sent = [page_handle.as_handle(), lane_handle.as_handle(), ringer.as_handle()];
-    channel.send(b"memory", &sent).unwrap();
-    let [page, lane, event] = receive(&channel);
-    let peer = PeerEnd {
-        page: PeerRegion::verify_and_map(page, PAGE_SIZE).unwrap(),
-        lane: PeerRegion::verify_and_map(lane, lane_size).unwrap(),
-    };
-    let peer_event = Some(Event::from_peer(event).unwrap());
-    let process = match channel.process() {
-        Some(_) => None,
-        None => Some(peer::process(&channel, Reach::Watch).unwrap()),
-    };
-    Link::new(Parts {
-        own,
-        peer,
-        channel,
-        doorbell: Doorbell::Eventfd,
-        own_event: Some(own_event),
-        peer_event,
-        process,
-        limits: Limits::default(),
-        lane_name: String::new(),
-        trusts_peer: true,
-    })
-    .unwrap()
-}
-
-fn receive(channel: &Channel) -> [OwnedHandle; 3] {
-    loop {
-        match channel.receive(&mut [0; MAX_CONTROL], 3) {
-            Ok(received) => return received.expect_handles().unwrap(),
-            Err(ReceiveError::WouldBlock) => drop(poll::wait(&[channel.arrived()], None).unwrap()),
-            Err(error) => panic!("{error}"),
-        }
     }
 }
 

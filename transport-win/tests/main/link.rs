@@ -19,7 +19,8 @@ use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::watch::Watchers;
 
 use crate::child;
-use crate::session::{Listens, Session, lanes, link_over, sealed};
+use crate::exchange::link_over;
+use crate::session::{Listens, Session, lanes, sealed};
 use crate::support::{accept, connect, is_ready, links, links_of, patience, ready, service};
 
 fn until_data(tail: u64) -> Park {

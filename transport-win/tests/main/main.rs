@@ -16,6 +16,7 @@ mod death;
 mod doctor;
 mod doorbell;
 mod endpoint;
+mod exchange;
 mod handles;
 mod hostile;
 mod link;

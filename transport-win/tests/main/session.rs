@@ -1,24 +1,19 @@
 //! A session between two processes: who calls, and who serves.
 
-use std::os::windows::io::AsHandle;
-
 use bellwire_core::drive::{Attachable, CallDriver, Responded, ServeDriver};
 use bellwire_core::lane::{Armed, LaneTerms, Lanes, Wake};
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
-use bellwire_core::wire::{Doorbell, PAGE_SIZE, Status};
+use bellwire_core::wire::Status;
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
-use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::Endpoint;
-use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
-use bellwire_win::pass::Channel;
-use bellwire_win::peer::{self, Reach};
-use bellwire_win::region::{OwnRegion, PeerRegion};
+use bellwire_win::link::Link;
 use bellwire_win::snapshot::{Snapshot, SnapshotBuilder};
 use tempfile::TempDir;
 
 use crate::child::{self, Running};
-use crate::support::{accept, connect, connect_when_there, patience, receive, service};
+use crate::exchange::link_over;
+use crate::support::{accept, connect, connect_when_there, patience, service};
 
 /// Which process has the server's end of the pipe, whose doing all handles cross by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,42 +98,6 @@ pub(crate) fn accepted() -> Option<Link> {
     )
     .unwrap();
     Some(link_over(accept(&endpoint)))
-}
-
-/// Exchanges memory over a channel and makes a link of it, as a handshake would.
-pub(crate) fn link_over(channel: Channel) -> Link {
-    let (page, page_handle) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
-    let lane_size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
-    let (lane, lane_handle) = OwnRegion::create("lane", lane_size, |_| {}).unwrap();
-    let own = OwnEnd { page, lane };
-    Lanes::open(&own);
-    let own_event = Event::create().unwrap();
-    let ringer = own_event.for_peer().unwrap();
-    let sent = [page_handle.as_handle(), lane_handle.as_handle(), ringer.as_handle()];
-    channel.send(b"memory", &sent).unwrap();
-    let [page, lane, event] = receive(&channel).unwrap().1.expect_handles().unwrap();
-    let peer = PeerEnd {
-        page: PeerRegion::verify_and_map(page, PAGE_SIZE).unwrap(),
-        lane: PeerRegion::verify_and_map(lane, lane_size).unwrap(),
-    };
-    let peer_event = Some(Event::from_peer(event).unwrap());
-    let process = match channel.process() {
-        Some(_) => None,
-        None => Some(peer::process(&channel, Reach::Watch).unwrap()),
-    };
-    Link::new(Parts {
-        own,
-        peer,
-        channel,
-        doorbell: Doorbell::Eventfd,
-        own_event: Some(own_event),
-        peer_event,
-        process,
-        limits: Limits::default(),
-        lane_name: String::new(),
-        trusts_peer: true,
-    })
-    .unwrap()
 }
 
 /// Lanes that grow as far as the limits go.

@@ -2,23 +2,19 @@
 
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::path::Path;
-use std::time::Duration;
 
 use bellwire_core::lane::Lanes;
-use bellwire_core::wire::{Doorbell, MAX_CONTROL, PAGE_SIZE};
-use bellwire_core::{Instant, Limits, ServiceName};
+use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::{Limits, ServiceName};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
-use bellwire_win::pass::{Channel, ReceiveError, Received};
+use bellwire_win::pass::Channel;
 use bellwire_win::peer::{self, Process, Reach};
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 
-/// A test that waits longer than this hangs; nothing is measured with it.
-pub(crate) fn patience() -> Option<Instant> {
-    Some(clock::now().after(Duration::from_secs(60)))
-}
+pub(crate) use crate::exchange::{patience, ready, receive};
 
 pub(crate) fn service(name: &str) -> ServiceName {
     name.parse().unwrap()
@@ -73,27 +69,9 @@ pub(crate) fn accept(endpoint: &Endpoint) -> Channel {
     }
 }
 
-/// Waits for a handle; false when it takes too long.
-pub(crate) fn ready(handle: BorrowedHandle<'_>) -> bool {
-    poll::wait(&[handle], patience()).unwrap().is_some()
-}
-
 /// Whether a handle is ready now.
 pub(crate) fn is_ready(handle: BorrowedHandle<'_>) -> bool {
     poll::wait(&[handle], Some(clock::now())).unwrap().is_some()
-}
-
-/// Waits for a message.
-pub(crate) fn receive(channel: &Channel) -> Result<(Vec<u8>, Received), ReceiveError> {
-    let mut buf = [0; MAX_CONTROL];
-    loop {
-        match channel.receive(&mut buf, 8) {
-            Err(ReceiveError::WouldBlock) => assert!(ready(channel.arrived()), "nothing comes"),
-            received => {
-                return received.map(|received| (buf[..received.len].to_vec(), received));
-            }
-        }
-    }
 }
 
 /// Both ends of a session in this process. Its process does not end during a test: the pipe tells of the other's
