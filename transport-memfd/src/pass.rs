@@ -14,6 +14,7 @@ use rustix::net::{
 
 use crate::fork::Kept;
 use crate::{clock, poll, reaper};
+pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of descriptors in one message: the kernel's limit, `SCM_MAX_FD`.
 pub const MAX_FDS: usize = 253;
@@ -84,28 +85,8 @@ pub enum ReceiveError {
     },
 }
 
-/// A message carried the wrong number of descriptors. They went to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent {count} descriptors where exactly {expected} belong")]
-pub struct FdCountError {
-    /// How many came.
-    pub count: usize,
-    /// How many were expected.
-    pub expected: usize,
-}
-
-/// A received message. Its descriptors are `CLOEXEC`. Descriptors that are not taken out go to the reaper on drop, since the
-/// peer may have sent anything.
-#[derive(Debug, Default)]
-pub struct Received {
-    /// The length in bytes. The message is at the start of the buffer.
-    pub len: usize,
-    fds: Vec<OwnedFd>,
-}
-
-/// The descriptors of a message, in order. Descriptors that are not taken out go to the reaper on drop.
-#[derive(Debug)]
-pub struct Objects(std::vec::IntoIter<OwnedFd>);
+/// A received message. Its descriptors are `CLOEXEC`.
+pub type Received = bellwire_shm::Received<OwnedFd>;
 
 /// One end of a control socket, non-blocking.
 #[derive(Debug)]
@@ -167,12 +148,13 @@ fn receive_with(
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let room = buf.len();
     let message = receive_message(sock, buf, &mut control, flags)?;
-    let mut received = Received { len: message.bytes.min(room), fds: Vec::new() };
+    let mut fds = Vec::new();
     for ancillary in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = ancillary {
-            received.fds.extend(fds);
+        if let RecvAncillaryMessage::ScmRights(more) = ancillary {
+            fds.extend(more);
         }
     }
+    let received = Received::new(message.bytes.min(room), fds, reaper::reap);
     // From here on dropping `received` reaps its descriptors.
     if message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(ReceiveError::FdsLost);
@@ -181,10 +163,10 @@ fn receive_with(
         return Err(ReceiveError::TooLong { room });
     }
     // The end of the stream. An empty message, which no correct peer sends, differs only in this check.
-    if received.len == 0 && received.fds.is_empty() && has_ended(sock) {
+    if received.len == 0 && received.count() == 0 && has_ended(sock) {
         return Err(ReceiveError::Closed);
     }
-    let count = received.fds.len();
+    let count = received.count();
     if count > max_fds {
         return Err(ReceiveError::TooManyFds { count, max: max_fds });
     }
@@ -347,52 +329,6 @@ impl ReceiveError {
     /// Returns whether this system is at fault rather than the peer.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::FdsLost | Self::System { .. })
-    }
-}
-
-impl Received {
-    /// Returns how many descriptors came.
-    pub fn count(&self) -> usize {
-        self.fds.len()
-    }
-
-    /// Returns all descriptors. Those that are not taken out go to the reaper; the caller should send descriptors that it
-    /// takes but does not verify there too.
-    pub fn into_objects(mut self) -> Objects {
-        Objects(std::mem::take(&mut self.fds).into_iter())
-    }
-
-    /// Returns the descriptors, which must be exactly `N`.
-    ///
-    /// # Errors
-    /// [`FdCountError`] if there are more or fewer; then all go to the reaper.
-    pub fn expect_fds<const N: usize>(mut self) -> Result<[OwnedFd; N], FdCountError> {
-        let fds = std::mem::take(&mut self.fds);
-        fds.try_into().map_err(|fds: Vec<_>| {
-            let count = fds.len();
-            reaper::reap_all(fds);
-            FdCountError { count, expected: N }
-        })
-    }
-}
-
-impl Iterator for Objects {
-    type Item = OwnedFd;
-
-    fn next(&mut self) -> Option<OwnedFd> {
-        self.0.next()
-    }
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        reaper::reap_all(&mut self.0);
-    }
-}
-
-impl Drop for Received {
-    fn drop(&mut self) {
-        reaper::reap_all(self.fds.drain(..));
     }
 }
 

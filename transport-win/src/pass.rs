@@ -31,6 +31,7 @@ use crate::handle::{self, Access, Number};
 use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
 use crate::{OsError, reaper};
+pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of handles in one message.
 pub const MAX_HANDLES: usize = 32;
@@ -134,28 +135,8 @@ pub enum ReceiveError {
     },
 }
 
-/// A message carried the wrong number of handles. They went to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent {count} handles where exactly {expected} belong")]
-pub struct HandleCountError {
-    /// How many came.
-    pub count: usize,
-    /// How many were expected.
-    pub expected: usize,
-}
-
-/// A received message. Child processes do not inherit its handles. Handles that are not taken out go to the reaper on drop,
-/// since the peer may have sent anything.
-#[derive(Debug, Default)]
-pub struct Received {
-    /// The length in bytes. The message is at the start of the buffer.
-    pub len: usize,
-    handles: Vec<OwnedHandle>,
-}
-
-/// The handles of a message, in order. Handles that are not taken out go to the reaper on drop.
-#[derive(Debug)]
-pub struct Objects(std::vec::IntoIter<OwnedHandle>);
+/// A received message. Child processes do not inherit its handles.
+pub type Received = bellwire_shm::Received<OwnedHandle>;
 
 /// One end of a control pipe. Only one thread at a time may use it.
 #[derive(Debug)]
@@ -250,9 +231,8 @@ impl Channel {
             handles => handles,
         };
         // From here on dropping `received` reaps its handles.
-        let mut received = Received { len: frame.message.len(), handles: handles? };
+        let received = Received::new(frame.message.len(), handles?, reaper::reap);
         if count > max {
-            received.len = 0;
             return Err(ReceiveError::TooManyHandles { count, max });
         }
         let Some(start) = buf.get_mut(..received.len) else {
@@ -449,51 +429,5 @@ impl ReceiveError {
     /// Returns whether this system is at fault rather than the peer.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::Short { .. } | Self::System { .. })
-    }
-}
-
-impl Received {
-    /// Returns how many handles came.
-    pub fn count(&self) -> usize {
-        self.handles.len()
-    }
-
-    /// Returns all handles. Those that are not taken out go to the reaper; the caller should send handles that it takes but
-    /// does not verify there too.
-    pub fn into_objects(mut self) -> Objects {
-        Objects(std::mem::take(&mut self.handles).into_iter())
-    }
-
-    /// Returns the handles, which must be exactly `N`.
-    ///
-    /// # Errors
-    /// [`HandleCountError`] if there are more or fewer; then all go to the reaper.
-    pub fn expect_handles<const N: usize>(mut self) -> Result<[OwnedHandle; N], HandleCountError> {
-        let handles = std::mem::take(&mut self.handles);
-        handles.try_into().map_err(|handles: Vec<_>| {
-            let count = handles.len();
-            reaper::reap_all(handles);
-            HandleCountError { count, expected: N }
-        })
-    }
-}
-
-impl Iterator for Objects {
-    type Item = OwnedHandle;
-
-    fn next(&mut self) -> Option<OwnedHandle> {
-        self.0.next()
-    }
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        reaper::reap_all(&mut self.0);
-    }
-}
-
-impl Drop for Received {
-    fn drop(&mut self) {
-        reaper::reap_all(self.handles.drain(..));
     }
 }

@@ -5,6 +5,7 @@
 //! end       the memory of one end of a session, for the core: a page and a lane
 //! observe   what an observer finds out about sessions of other processes
 //! quota     what the peers of each user make this process hold
+//! received  a control message with what came with it
 //! reaper    the thread that closes what a peer sent and nobody verified
 //! ```
 //!
@@ -22,6 +23,7 @@ mod observe;
 mod quota;
 mod range;
 mod reaper;
+mod received;
 
 pub use end::{OwnEnd, PeerEnd};
 pub use observe::{ObserveError, PageMap};
@@ -30,3 +32,4 @@ pub use quota::{
 };
 pub use range::{OwnRange, PeerRange};
 pub use reaper::{Reaper, reap_for};
+pub use received::{HandleCountError, Objects, Received};

@@ -47,7 +47,7 @@ fn pass_descriptor() -> Tried {
     if received.len != 3 {
         return Err("messages ran together".into());
     }
-    let [fd] = received.expect_fds::<1>()?;
+    let [fd] = received.expect_handles::<1>()?;
     if fstat(&fd)?.st_ino != fstat(&sent)?.st_ino {
         return Err("another descriptor arrived".into());
     }

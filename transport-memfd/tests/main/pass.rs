@@ -45,10 +45,10 @@ fn another_number_of_descriptors_is_refused() {
     let error = pass::receive(b.as_fd(), &mut buf, 2).err();
     assert_eq!(error, Some(ReceiveError::TooManyFds { count: 3, max: 2 }));
     send_fds(&a, 1);
-    let error = pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_fds::<2>().unwrap_err();
+    let error = pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_handles::<2>().unwrap_err();
     assert_eq!((error.count, error.expected), (1, 2));
     send_fds(&a, 2);
-    assert!(pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_fds::<2>().is_ok());
+    assert!(pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_handles::<2>().is_ok());
 }
 
 #[test]

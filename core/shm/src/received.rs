@@ -1,0 +1,78 @@
+use std::{error, fmt};
+
+/// A received control message. Handles that are not taken out go to the reaper on drop, since the peer may have sent anything.
+#[derive(Debug)]
+pub struct Received<H> {
+    /// The length in bytes. The message is at the start of the buffer.
+    pub len: usize,
+    objects: Objects<H>,
+}
+
+/// The descriptors or handles of a message, in order. Those that are not taken out go to the reaper on drop.
+#[derive(Debug)]
+pub struct Objects<H> {
+    handles: std::vec::IntoIter<H>,
+    reap: fn(H),
+}
+
+/// A message carried the wrong number of handles. They went to the reaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandleCountError {
+    /// How many came.
+    pub count: usize,
+    /// How many were expected.
+    pub expected: usize,
+}
+
+impl fmt::Display for HandleCountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, expected } = self;
+        write!(f, "the peer sent {count} handles where exactly {expected} belong")
+    }
+}
+
+impl error::Error for HandleCountError {}
+
+impl<H> Received<H> {
+    /// Creates a message of `len` bytes whose handles are given to `reap` unless somebody takes them.
+    pub fn new(len: usize, handles: Vec<H>, reap: fn(H)) -> Self {
+        Self { len, objects: Objects { handles: handles.into_iter(), reap } }
+    }
+
+    /// Returns how many handles came.
+    pub fn count(&self) -> usize {
+        self.objects.handles.len()
+    }
+
+    /// Returns all handles. The caller should send those that it takes but does not verify to the reaper, too.
+    pub fn into_objects(self) -> Objects<H> {
+        self.objects
+    }
+
+    /// Returns the handles, which must be exactly `N`.
+    ///
+    /// # Errors
+    /// [`HandleCountError`] if there are more or fewer; then all go to the reaper.
+    pub fn expect_handles<const N: usize>(self) -> Result<[H; N], HandleCountError> {
+        let reap = self.objects.reap;
+        self.objects.collect::<Vec<_>>().try_into().map_err(|handles: Vec<_>| {
+            let count = handles.len();
+            handles.into_iter().for_each(reap);
+            HandleCountError { count, expected: N }
+        })
+    }
+}
+
+impl<H> Iterator for Objects<H> {
+    type Item = H;
+
+    fn next(&mut self) -> Option<H> {
+        self.handles.next()
+    }
+}
+
+impl<H> Drop for Objects<H> {
+    fn drop(&mut self) {
+        self.handles.by_ref().for_each(self.reap);
+    }
+}
