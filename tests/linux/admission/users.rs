@@ -19,6 +19,14 @@ fn open_to_others(config: ServerConfig) -> TestServer {
     fixture
 }
 
+/// A server that admits nobody's user, and a client of that user.
+fn open_to_nobody(config: ServerConfig) -> (TestServer, Process) {
+    let admission = Admission::Users(vec![User::from(NOBODY)]);
+    let fixture = open_to_others(config.admission(admission));
+    let nobody = Process::start("admission client nobody", fixture.run_dir());
+    (fixture, nobody)
+}
+
 #[test]
 fn a_client_of_another_user_does_not_come_near_the_socket() {
     if !is_root() {
@@ -61,10 +69,7 @@ fn a_client_of_another_user_that_is_listed_is_served() {
     if !is_root() {
         return;
     }
-    let admission = Admission::Users(vec![User::from(NOBODY)]);
-    let config = ServerConfig::default().admission(admission);
-    let fixture = open_to_others(config);
-    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
+    let (fixture, mut nobody) = open_to_nobody(ServerConfig::default());
     says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);
     drop(nobody);
     assert_eq!(fixture.close().answered, 1);
@@ -75,10 +80,8 @@ fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_and_told_why() {
     if !is_root() {
         return;
     }
-    let admission = Admission::Users(vec![User::from(NOBODY)]);
-    let config = ServerConfig::default().admission(admission).max_session_rate_per_user(1);
-    let fixture = open_to_others(config);
-    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
+    let config = ServerConfig::default().max_session_rate_per_user(1);
+    let (fixture, mut nobody) = open_to_nobody(config);
     let told = nobody.ask("crowd 40");
     let mut parts = told.splitn(3, ' ');
     let [ready, millis] = [(); 2].map(|()| parts.next().unwrap().parse::<u128>().unwrap());
@@ -95,10 +98,8 @@ fn a_session_of_another_user_that_violates_the_protocol_counts_as_sixteen() {
     if !is_root() {
         return;
     }
-    let admission = Admission::Users(vec![User::from(NOBODY)]);
-    let config = ServerConfig::default().admission(admission).max_session_rate_per_user(1);
-    let fixture = open_to_others(config);
-    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
+    let config = ServerConfig::default().max_session_rate_per_user(1);
+    let (_fixture, mut nobody) = open_to_nobody(config);
     assert_eq!(nobody.ask("violate"), "poisoned");
     // Without the violation, all of these are within the burst.
     let told = nobody.ask("crowd 16");
