@@ -1,0 +1,261 @@
+//! When an end spins, and when it stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwire_core::drive::{CallDriver, CallFailed, Look};
+use bellwire_core::lane::Lanes;
+use bellwire_core::sim::{Peer, Sim, SimEnd, SimPort, Step};
+use bellwire_core::sync::{AtomicU64, Ordering};
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerMemory, Port, SpinPolicy};
+
+use super::{MICRO, answer, by_hand, call, drive, drive_in, echo, now, wait};
+use crate::pair::growing;
+
+#[test]
+fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
+    // The server spins too: it looks every 100 ns and never parks.
+    let mut server = echo(Duration::ZERO);
+    let peer = move |end: &SimEnd| match server.step(end) {
+        Step::Parked(_) => {
+            Lanes::open(end.own());
+            Step::Busy(end.now().after(Duration::from_nanos(100)))
+        }
+        step => step,
+    };
+    let mut drive = drive(peer, SpinPolicy::default());
+    for _ in 0..1000 {
+        call(&mut drive, b"hot");
+    }
+    assert_eq!((drive.port().parks(), drive.port().rings(), drive.port().end().rung()), (0, 0, 0));
+    assert_eq!((drive.parks(), drive.rings()), (0, 0));
+}
+
+#[test]
+fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there() {
+    // A poll takes 20 ns, and the clock is read after 64.
+    let (others, nobody) = (2 * MICRO, MICRO / 2);
+    for (takes, crowd, times) in [
+        (MICRO, others, 0),
+        (2 * MICRO, others, 1),
+        // After the first, others are known to be there.
+        (20 * MICRO, others, 10),
+        (20 * MICRO, nobody, 2),
+    ] {
+        let mut drive =
+            drive_in(Sim { crowd, ..Sim::default() }, echo(takes), SpinPolicy::default());
+        call(&mut drive, b"soon");
+        assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?} {crowd:?}");
+    }
+}
+
+/// Looks as an event loop does. How often it served others, and whether there was an answer.
+fn look(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
+    let mut served = 0;
+    loop {
+        match drive.look() {
+            Look::Moved => return (served, true),
+            Look::RanOut => return (served, false),
+            Look::Again => drive.port().relax(),
+            Look::Later => served += 1,
+        }
+    }
+}
+
+#[test]
+fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay() {
+    let (mut drive, mut buffer) = (drive(echo(5 * MICRO), SpinPolicy::default()), Vec::new());
+    for _ in 0..100 {
+        drive.submit(b"soon").unwrap();
+        assert!(drive.begin_spin());
+        let (served, found) = look(&mut drive);
+        assert!(found && (2..10).contains(&served), "{served}");
+        assert!(drive.try_reply(&mut buffer).unwrap().is_some());
+        drive.end_spin(true);
+    }
+    assert_eq!((drive.parks(), drive.port().parks()), (0, 0));
+
+    let mut drive = self::drive(echo(500 * MICRO), SpinPolicy::default());
+    for spin in 0..4 {
+        drive.submit(b"late").unwrap();
+        assert!(drive.begin_spin(), "{spin}");
+        let began = now(&drive);
+        assert!(!look(&mut drive).1);
+        assert!((50 * MICRO..60 * MICRO).contains(&(now(&drive) - began)), "twice a wake-up");
+        while drive.try_reply(&mut buffer).unwrap().is_none() {
+            drive.port().relax();
+        }
+    }
+    drive.submit(b"late").unwrap();
+    assert!(!drive.begin_spin(), "four spins in vain");
+    assert_eq!(drive.look(), Look::RanOut);
+
+    let mut drive = self::drive(echo(MICRO), SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    assert!(!drive.begin_spin());
+}
+
+#[test]
+fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
+    for (spin, claims) in [(SpinPolicy::default(), true), (SpinPolicy::NEVER, false)] {
+        let mut drive = drive(echo(3 * MICRO), spin);
+        for _ in 0..100 {
+            call(&mut drive, &[0xff; 1000]);
+        }
+        let lane = drive.port().end().own().shared();
+        let starts = (0..Geometry::DEFAULT.size() as usize).step_by(64).map(|at| {
+            let mut word = [0; 8];
+            lane.read(at, &mut word);
+            word
+        });
+        assert_eq!(starts.filter(|word| *word == [0; 8]).count() > 8, claims);
+    }
+}
+
+#[test]
+fn who_was_kept_away_for_long_gives_way_to_nobody_for_256_times_as_long() {
+    let ms = 1000 * MICRO;
+    let policy = SpinPolicy { max: ms, worth: ms };
+    for (crowd, away) in [(ms, false), (2 * ms, true)] {
+        let mut drive = drive_in(Sim { crowd, ..Sim::default() }, echo(20 * MICRO), policy);
+        let mut times = Vec::new();
+        while now(&drive) < 500 * ms {
+            call(&mut drive, b"x");
+            times.push(drive.port().gave_way());
+        }
+        let first = times[0];
+        assert_eq!(times.iter().all(|times| *times == first), away, "{crowd:?}: {times:?}");
+        while now(&drive) < 530 * ms {
+            call(&mut drive, b"x");
+        }
+        assert!(drive.port().gave_way() > first, "{crowd:?}: again");
+    }
+}
+
+#[test]
+fn a_policy_that_never_spins_parks_for_every_call() {
+    let mut drive = drive(echo(MICRO), SpinPolicy::NEVER);
+    drive.port().run_peer();
+    for _ in 0..50 {
+        call(&mut drive, b"x");
+    }
+    assert_eq!((drive.port().parks(), drive.parks()), (50, 50));
+    assert_eq!((drive.port().rings(), drive.rings()), (50, 50), "the server parked each time");
+    assert_eq!(drive.port().end().rung(), 50);
+}
+
+#[test]
+fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
+    let takes = Arc::new(AtomicU64::new(400_000));
+    let time = Arc::clone(&takes);
+    let mut server: Option<Lanes> = None;
+    let mut due: Option<(u64, Instant)> = None;
+    // Answers `takes` nanoseconds after it took a request; parks otherwise.
+    let peer = move |end: &SimEnd| {
+        let lanes = server.get_or_insert_with(|| end.lanes());
+        if let Some((id, at)) = due {
+            if end.now() < at {
+                return Step::Busy(at);
+            }
+            answer(end, lanes, id);
+            due = None;
+            end.wake(lanes.commit(end.own(), end.peer()));
+        }
+        if let Some(record) = lanes.peek(end.peer()).unwrap() {
+            lanes.take_before_acting(end.own(), &record);
+            let at = end.now().after(Duration::from_nanos(time.load(Ordering::Relaxed)));
+            due = Some((record.id, at));
+            return Step::Busy(at);
+        }
+        let (_, wake) = lanes.arm(end.own(), end.peer(), false).unwrap();
+        end.wake(wake);
+        Step::Parked(None)
+    };
+    let mut drive = drive(peer, SpinPolicy::default());
+    let parks_of = |drive: &mut CallDriver<SimPort>, calls: u32| {
+        let (parks, began) = (drive.parks(), now(drive));
+        for _ in 0..calls {
+            call(drive, b"");
+        }
+        (drive.parks() - parks, now(drive) - began)
+    };
+    let (parks, _) = parks_of(&mut drive, 200);
+    assert_eq!(parks, 200, "an answer after 400 µs is not spun for");
+    let (_, time) = parks_of(&mut drive, 50);
+    assert!(time < 50 * 440 * MICRO, "and soon nobody tries: {time:?}");
+    takes.store(600, Ordering::Relaxed);
+    parks_of(&mut drive, 5000);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert_eq!(parks, 0, "an answer after 0.6 µs is");
+    takes.store(30_000, Ordering::Relaxed);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert!(
+        (70..100).contains(&parks),
+        "an answer after 30 µs is seen by spinning, and too dear: {parks}"
+    );
+    takes.store(600, Ordering::Relaxed);
+    parks_of(&mut drive, 5000);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert_eq!(parks, 0, "an answer after 0.6 µs is");
+}
+
+/// A false stamp, from the future or from before the wait, does not change the average.
+#[test]
+fn a_stamp_that_cannot_be_true_is_not_believed() {
+    for stamp in [0, 1, u64::MAX] {
+        let mut server = echo(MICRO);
+        let peer = move |end: &SimEnd| {
+            let step = server.step(end);
+            bellwire_core::OwnMemory::store(
+                end.own(),
+                bellwire_core::Word::RungAt,
+                stamp,
+                Ordering::Relaxed,
+            );
+            step
+        };
+        let mut drive = drive(peer, SpinPolicy::default());
+        for _ in 0..100 {
+            call(&mut drive, b"x");
+        }
+    }
+}
+
+/// As many records as one poll takes, none of which is an answer, and then nothing: the waiting end sleeps, after one
+/// more poll.
+#[test]
+fn a_look_that_took_all_it_takes_is_followed_by_one_more_and_by_sleep() {
+    let mut published = false;
+    let peer = by_hand(move |end, lanes| {
+        if !std::mem::replace(&mut published, true) {
+            for _ in 0..256 {
+                let trimmed = Header::new(Kind::Trim, Status::Ok, 0, 0);
+                lanes.push(end.own(), end.peer(), trimmed, &[]).unwrap();
+            }
+            end.wake(lanes.commit(end.own(), end.peer()));
+        }
+        Step::Parked(None)
+    });
+    let mut drive = drive(peer, SpinPolicy::NEVER);
+    drive.submit(b"anybody?").unwrap();
+    drive.port().run_peer();
+    let ended = wait(&mut drive, Deadline::within(100 * MICRO));
+    assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
+    assert_eq!(drive.parks(), 1);
+}
+
+/// An answer after 30 µs is late for a short message, and not for a long one.
+#[test]
+fn long_messages_are_spun_for_longer() {
+    let parks = |len: usize| {
+        let mut drive = drive_in(growing(), echo(30 * MICRO), SpinPolicy::default());
+        let long = vec![7; len];
+        for _ in 0..100 {
+            call(&mut drive, &long);
+        }
+        drive.parks()
+    };
+    assert!(parks(0) > 50);
+    assert_eq!(parks(64 << 10), 0);
+}

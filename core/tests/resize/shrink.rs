@@ -1,0 +1,159 @@
+//! Lanes that shrink when they are idle, seldom full, or trimmed.
+
+use std::time::Duration;
+
+use bellwire_core::Deadline;
+use bellwire_core::drive::CallDriver;
+use bellwire_core::lane::Epoch;
+use bellwire_core::sim::{Act, SimPort};
+
+use super::{MILLI, call, drive_in, echo};
+use crate::pair::{Pair, growing, payload, size};
+
+#[test]
+fn a_lane_that_is_idle_for_long_enough_shrinks_at_the_next_send() {
+    let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
+    drive.set_shrink_after(10 * MILLI);
+    call(&mut drive, 1, 100_000);
+    call(&mut drive, 2, 10);
+    for _ in 0..9 {
+        drive.port().run_for(MILLI);
+        call(&mut drive, 3, 10);
+        assert!(drive.lane_stats().iter().all(|lane| lane.size == 262_144), "not yet");
+    }
+    drive.port().run_for(2 * MILLI);
+    // The server shrinks when it wakes up for this; the caller, when it does.
+    call(&mut drive, 4, 10);
+    call(&mut drive, 5, 10);
+    for lane in drive.lane_stats() {
+        assert_eq!((lane.size, lane.epoch, lane.grows, lane.shrinks), (4096, 3, 1, 1));
+    }
+    call(&mut drive, 6, 100_000);
+    assert!(drive.lane_stats().iter().all(|lane| lane.grows == 2));
+}
+
+#[test]
+fn a_lane_that_is_used_does_not_shrink() {
+    let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
+    drive.set_shrink_after(10 * MILLI);
+    for round in 0..50 {
+        // The shortest message that needs a lane of 256 KiB.
+        call(&mut drive, round, 65_536 - 47);
+        for _ in 0..3 {
+            drive.port().run_for(3 * MILLI);
+            call(&mut drive, round, 10);
+        }
+    }
+    for lane in drive.lane_stats() {
+        assert_eq!((lane.size, lane.epoch, lane.shrinks), (262_144, 2, 0));
+    }
+}
+
+/// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been
+/// made for one of `first` bytes. Both ends do the same. Returns the sizes of the lanes.
+fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
+    let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
+    drive.set_shrink_after(150 * MILLI);
+    call(&mut drive, 1, first);
+    let mut buffer = Vec::new();
+    let mut sizes = [Vec::new(), Vec::new()];
+    for _ in 0..(32 << 10) / together {
+        for _ in 0..together {
+            drive.submit(&payload(0, 1000)).unwrap();
+        }
+        drive.port().run_for(every * together);
+        for _ in 0..together {
+            drive.try_reply(&mut buffer).unwrap().unwrap();
+        }
+        for (sizes, lane) in sizes.iter_mut().zip(drive.lane_stats()) {
+            if sizes.last() != Some(&lane.size) {
+                sizes.push(lane.size);
+            }
+        }
+    }
+    sizes
+}
+
+#[test]
+fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so() {
+    const MICRO: Duration = Duration::from_micros(1);
+    for sizes in paced(20_000, 40, 10 * MICRO) {
+        assert_eq!(sizes, [64 << 10, 1 << 20], "8 MiB in 80 ms");
+    }
+    for sizes in paced(20_000, 60, 10 * MICRO) {
+        assert_eq!(
+            sizes,
+            [64 << 10, 1 << 20],
+            "at three quarters, when the next size is offered, too"
+        );
+    }
+    for sizes in paced(20_000, 40, 20 * MICRO) {
+        assert_eq!(sizes, [64 << 10], "8 MiB in 160 ms");
+    }
+    for sizes in paced(20_000, 1, 10 * MICRO) {
+        assert_eq!(sizes, [64 << 10, 4096], "it is not deep, nor used");
+    }
+}
+
+/// No end waits here: the check at each quarter of the lane does it.
+#[test]
+fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {
+    let mut drive = drive_in(growing(), echo());
+    drive.set_shrink_after(10 * MILLI);
+    let mut buffer = Vec::new();
+    let mut sent = 0;
+    let mut poll = |drive: &mut CallDriver<SimPort>, len: usize| {
+        drive.submit(&payload(0, len)).unwrap();
+        drive.port().run_for(MILLI);
+        drive.try_reply(&mut buffer).unwrap().unwrap();
+        sent += len as u64;
+    };
+    poll(&mut drive, 100_000);
+    for _ in 0..2 * 262_144 / 4 / 1000 {
+        poll(&mut drive, 1000);
+    }
+    assert_eq!(drive.lane_stats()[0].size, 4096);
+}
+
+#[test]
+fn a_trim_makes_both_lanes_small_and_says_when() {
+    let mut drive = drive_in(growing(), echo());
+    call(&mut drive, 1, 50_000);
+    assert!(drive.is_trimmed(), "nobody asked");
+    let in_flight = drive.submit(&payload(2, 20_000)).unwrap();
+    drive.trim().unwrap();
+    assert_eq!((drive.lane_stats()[0].size, drive.lane_stats()[0].shrinks), (4096, 1));
+    assert!(!drive.is_trimmed());
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+    assert_eq!((reply.ticket, &buffer[..reply.len]), (in_flight, &payload(2, 20_000)[..]));
+    assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
+    while !drive.is_trimmed() {
+        drive.wait_for_data(&mut { Deadline::NEVER }).unwrap();
+        assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
+    }
+    assert_eq!((drive.lane_stats()[1].size, drive.lane_stats()[1].shrinks), (4096, 1));
+    let offers = drive.port().end().acts(Act::Offer);
+    drive.trim().unwrap();
+    assert!(!drive.is_trimmed(), "each is answered");
+    assert_eq!(drive.port().end().acts(Act::Offer), offers, "there is nothing to give back");
+    drive.port().run_for(MILLI);
+    assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
+    assert!(drive.is_trimmed());
+    call(&mut drive, 3, 50_000);
+}
+
+/// An epoch that was offered early holds memory too.
+#[test]
+fn a_trim_leaves_what_was_offered_and_not_used() {
+    let mut pair = Pair::new(growing());
+    while pair.push(0, 1, 100).is_ok() {}
+    assert!(!pair.maintenance(0), "an offer is nothing to publish");
+    assert_eq!(pair.lanes[0].offered(), Some(Epoch { number: 2, size: size(8192) }));
+    pair.shrink(0).unwrap();
+    assert_eq!(pair.epoch(0), Epoch { number: 3, size: size(4096) });
+    assert_eq!(pair.lanes[0].offered(), None);
+    pair.push(0, 2, 5).unwrap();
+    let _ = pair.commit(0);
+    assert_eq!(pair.take_all(1).last(), Some(&2));
+}
