@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::process::{Process, copy_of_program, program};
+use crate::support::process::{Process, copy_of_program, pair, program};
 use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
 
 /// Runs the tracer to its end.
@@ -67,9 +67,7 @@ fn a_session_without_a_call_is_named() {
     if !may_trace() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
     let output = run(&["hist", "-p", &server.pid().to_string(), "0.3", "1"]);
     assert_eq!(output.status.code(), Some(1));
@@ -109,9 +107,7 @@ fn an_end_without_probes_is_named() {
 
 #[test]
 fn a_request_that_would_block_is_no_failed_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let _server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (dir, _server, mut client) = pair();
     let file = dir.path().join("trace.json");
     let Some(tracer) = Tracer::start_on(&program(), &["record", "-o", file.to_str().unwrap()])
     else {

@@ -1,6 +1,6 @@
 //! Sessions are distinguished, and wakeups by every doorbell are seen.
 
-use crate::support::process::Process;
+use crate::support::process::{Process, pair};
 use crate::support::tracer::{Tracer, number, stage};
 
 #[test]
@@ -67,9 +67,7 @@ fn a_tracer_that_attaches_before_the_processes_start_sees_all_calls() {
 
 #[test]
 fn another_service_is_left_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let _server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, _server, mut client) = pair();
     let Some(tracer) = Tracer::start(&["breakdown", "-s", "na"]) else { return };
     client.ask("calls 9 0");
     let (tables, status, messages) = tracer.finish_with_messages();
@@ -80,9 +78,7 @@ fn another_service_is_left_out() {
 
 #[test]
 fn snoop_prints_only_slow_calls_and_names_the_wakers() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
     let pid = server.pid().to_string();
     let Some(tracer) = Tracer::start(&["snoop", "--over", "200ms", "-p", &pid]) else { return };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricNumber, OpenMetricsValue};
 
-use crate::support::process::Process;
+use crate::support::process::pair;
 use crate::support::tracer::Tracer;
 use crate::support::wait_until;
 
@@ -27,9 +27,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 
 #[test]
 fn a_scrape_has_the_histograms_of_every_stage() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
     let Some(mut tracer) = Tracer::start(&["export", "-p", &pid, "--listen", "127.0.0.1:0"]) else {
         return;
@@ -130,9 +128,7 @@ fn a_scrape_names_the_unit_and_the_pod_of_both_ends() {
     const POD: &str = "01234567-89ab-cdef-0123-456789abcdef";
     let Some(unit) = Cgroup::new("orders.service") else { return };
     let Some(pod) = Cgroup::new(&format!("pod{POD}")) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     unit.take(server.pid());
     pod.take(client.pid());
     let pid = server.pid().to_string();

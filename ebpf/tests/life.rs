@@ -3,16 +3,14 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::process::{Process, copy_of_program};
+use crate::support::process::{Process, copy_of_program, pair};
 use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::Tracer;
 use crate::support::wait_until;
 
 #[test]
 fn a_tracer_that_is_killed_leaves_its_target_as_it_was() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
     let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
     client.ask("calls 10 0");
@@ -46,9 +44,7 @@ fn a_target_that_is_killed_leaves_the_tracer_working() {
 
 #[test]
 fn sessions_that_come_and_go_cost_the_tracer_no_resources() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let Some(tracer) = Tracer::start(&["breakdown", "-p", &server.pid().to_string()]) else {
         return;
     };
@@ -72,9 +68,7 @@ fn descriptors_and_maps(pid: u32) -> (usize, usize) {
 
 #[test]
 fn a_new_session_reuses_the_slot_of_a_closed_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
     let Some(tracer) = Tracer::start(&args) else { return };
     // More than the tracer has slots for.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::support::process::Process;
+use crate::support::process::pair;
 use crate::support::tracer::Tracer;
 
 /// An asynchronous slice.
@@ -85,9 +85,7 @@ fn parts(events: &[Value]) -> Vec<Part> {
 
 #[test]
 fn arrows_connect_the_threads_of_a_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (dir, server, mut client) = pair();
     let file = dir.path().join("trace.json");
     let pid = server.pid().to_string();
     let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
@@ -128,9 +126,7 @@ fn arrows_connect_the_threads_of_a_call() {
 
 #[test]
 fn a_trace_has_each_call_with_its_stages_on_both_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (dir, server, mut client) = pair();
     let file = dir.path().join("trace.json");
     let pid = server.pid().to_string();
     let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
@@ -194,9 +190,7 @@ fn a_trace_without_calls_is_valid() {
 
 #[test]
 fn a_lane_that_grows_is_seen_on_both_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (dir, server, mut client) = pair();
     let file = dir.path().join("trace.json");
     let pid = server.pid().to_string();
     let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];

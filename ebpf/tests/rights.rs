@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::process::{Process, copy_of_program, copy_to};
+use crate::support::process::{Process, copy_of_program, copy_to, pair};
 use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
 
 /// A user without rights: `nobody`.
@@ -120,9 +120,7 @@ fn a_process_without_probes_is_no_target() {
 
 #[test]
 fn processes_and_their_sessions_are_listed() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
     let output = Command::new(TRACER)
         .args(["list", "--json", "-p", &server.pid().to_string()])
@@ -142,9 +140,7 @@ fn processes_and_their_sessions_are_listed() {
 
 #[test]
 fn a_closed_pipe_ends_the_tracer_successfully() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
     let Some(tracer) = Tracer::start(&["snoop", "--over", "0s", "-p", &pid]) else { return };
     assert!(tracer.close_output(|| drop(client.ask("calls 2 0"))).success());

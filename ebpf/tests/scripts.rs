@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::process::{Process, program};
+use crate::support::process::{pair, program};
 use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::{Tracer, skip};
 use crate::support::wait_until;
@@ -21,9 +21,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs a script on a server, waits until it is attached to these probes, and sends `command` to the client. Returns what
 /// the script prints. Waits for `expected` in the output first, since bpftrace may lose events if it is interrupted early.
 fn run(script: &str, probes: [&str; 2], command: &str, expected: Option<&str>) -> Option<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     // Skips the test if tracing is not permitted.
     drop(Tracer::start(&["hist"])?);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script);

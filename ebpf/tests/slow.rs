@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::process::{Process, program};
+use crate::support::process::{Process, pair, program};
 use crate::support::tracer::{TRACER, Tracer};
 
 /// The tracer for calls slower than this, at the default sampling.
@@ -20,9 +20,7 @@ fn of(calls: &[Value], pid: u32) -> Vec<&Value> {
 
 #[test]
 fn every_slow_call_among_many_is_found() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (dir, server, mut client) = pair();
     client.ask("calls 1 0");
     let flame = dir.path().join("flame.svg");
     let Some(tracer) = slower_than("10ms", &["--flame", flame.to_str().unwrap()]) else { return };
@@ -78,9 +76,7 @@ fn every_slow_call_among_many_is_found() {
 
 #[test]
 fn a_fast_call_is_not_found() {
-    let dir = tempfile::tempdir().unwrap();
-    let _server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, _server, mut client) = pair();
     client.ask("calls 1 0");
     let Some(tracer) = slower_than("10s", &[]) else { return };
     client.ask("calls 200 1000");
@@ -90,9 +86,7 @@ fn a_fast_call_is_not_found() {
 
 #[test]
 fn a_thread_that_takes_no_message_is_not_reported() {
-    let dir = tempfile::tempdir().unwrap();
-    let _server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, _server, mut client) = pair();
     client.ask("calls 1 0");
     // More than there are processors: they lose theirs to each other.
     let hogs = 1 + std::thread::available_parallelism().unwrap().get();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::process::{Process, program};
+use crate::support::process::{Process, pair, program};
 use crate::support::tracer::{Tracer, number, stage};
 
 const CALLS: u64 = 30;
@@ -30,9 +30,7 @@ fn traced(server: &mut Process, client: &mut Process, command: &str) -> Option<V
 
 #[test]
 fn a_slow_handler_shows_in_receive() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, mut server, mut client) = pair();
     let command = format!("calls {CALLS} 5000");
     let Some(table) = traced(&mut server, &mut client, &command) else { return };
     let [receive, call] = ["receive", "call"].map(|name| stage(&table, name));
@@ -44,9 +42,7 @@ fn a_slow_handler_shows_in_receive() {
 
 #[test]
 fn the_stages_add_up_to_the_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, mut server, mut client) = pair();
     let command = format!("calls {CALLS} 200");
     let Some(table) = traced(&mut server, &mut client, &command) else { return };
     let total = |name| number(stage(&table, name), "total_ns");
@@ -59,9 +55,7 @@ fn the_stages_add_up_to_the_call() {
 
 #[test]
 fn a_full_lane_shows_in_send() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, mut server, mut client) = pair();
     let Some(table) = traced(&mut server, &mut client, "full 10 3000") else { return };
     // There is no room until the server has slept for at least one request.
     let send = stage(&table, "send");

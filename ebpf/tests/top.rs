@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::support::process::{Process, program};
+use crate::support::process::{Process, pair, program};
 use crate::support::tracer::{TRACER, Tracer};
 
 /// The tracer on a pseudoterminal, with both sides of that.
@@ -54,9 +54,7 @@ impl Terminal {
 
 #[test]
 fn a_key_ends_it_and_restores_the_terminal() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Process::start("server", dir.path());
-    let mut client = Process::start("client", dir.path());
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
     // Skips the test if tracing is not permitted.
     let Some(tracer) = Tracer::start(&["top", "-p", &pid]) else { return };

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use tempfile::TempDir;
+
 use super::roles;
 
 /// Carries the role to a child process; not set in the test process itself.
@@ -33,6 +35,14 @@ pub(crate) fn copy_of_program(dir: &Path) -> PathBuf {
 /// of another test, and executing the copy would then fail with ETXTBSY.
 pub(crate) fn copy_to(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
+/// A server and a client in a run dir of their own.
+pub(crate) fn pair() -> (TempDir, Process, Process) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let client = Process::start("client", dir.path());
+    (dir, server, client)
 }
 
 impl Process {
