@@ -220,7 +220,8 @@ pub unsafe extern "C" fn bw_server_start(
 }
 
 /// Stops the server and frees it: waits for handlers, and for clients to take their answers, at most for the configured
-/// time. NULL is fine. Not from a handler.
+/// time. From a handler of this server, or from its on_incident, it returns at once, and the server stops as soon as that has returned. NULL
+/// is fine.
 ///
 /// # Safety
 /// NULL, or a server that is never used again.
