@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use bellwire_core::Instant;
 
+use crate::transport::clock;
+
 /// When to reconnect: after a random delay below a bound that doubles with each failure ("full jitter"), so that a
 /// thousand clients of a restarted provider do not reconnect all at once.
 #[derive(Clone, Debug)]
@@ -14,7 +16,14 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, longest: Duration, seed: u64) -> Self {
+    /// Creates one with these bounds, the first and the longest.
+    pub(crate) fn of((first, longest): (Duration, Duration)) -> Self {
+        // Jitter has to differ between clients that start together; the clock and the process id do.
+        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
+        Self::new(first, longest, seed)
+    }
+
+    fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         Self { first, longest, bound: first, due: None, random: seed | 1 }
     }
 
@@ -36,6 +45,11 @@ impl Backoff {
 
     pub(crate) fn succeeded(&mut self) {
         self.bound = self.first;
+        self.due = None;
+    }
+
+    /// Makes the next attempt due now, and leaves how long the pause after it may be.
+    pub(crate) fn retried(&mut self) {
         self.due = None;
     }
 

@@ -285,8 +285,8 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.client.as_fd()
     }
 
-    /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, or an attempt to
-    /// open a session is due; `None`: never.
+    /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, an attempt to open a
+    /// session is due, or the provider declined to ring; `None`: never.
     pub fn refresh_due(&self) -> Option<Duration> {
         Some(self.due()?.since(clock::now()))
     }
@@ -352,20 +352,20 @@ impl<T: Snapshot> SnapshotCache<T> {
             let Some(seen) = seen else { return Ok(true) };
             let is_over = session.board().is_stopped() || !self.look.is_alive(session);
             // What was published since is there; what comes later is rung for.
-            if is_over || session.board().generation() != seen || !session.ask_for_news(seen)? {
+            if is_over || session.board().generation() != seen {
                 return Ok(true);
             }
+            session.ask_for_news(seen)?;
         }
         session.arm()
     }
 
     /// Returns when to refresh in any case.
     pub(crate) fn due(&self) -> Option<Instant> {
-        if self.client.open_session().is_some() {
-            // Once it is overdue, only its answer changes anything.
-            return self.overdue_at().filter(|due| clock::now() < *due);
-        }
-        self.client.step_due()
+        let Some(session) = self.client.open_session() else { return self.client.step_due() };
+        // Once it is overdue, only its answer changes anything.
+        let overdue = self.overdue_at().filter(|due| clock::now() < *due);
+        earlier(overdue, session.news_due())
     }
 
     /// Returns which session, of those there were, [`SnapshotCache::as_fd`] is of; `None` without one.

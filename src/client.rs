@@ -42,6 +42,8 @@ pub struct Client<S: Service> {
     config: ClientConfig,
     phase: Phase<S>,
     backoff: Backoff,
+    /// How many sessions in a row were put off.
+    put_offs: u32,
     crowded: u64,
     /// How many sessions were left.
     left: u64,
@@ -176,15 +178,13 @@ impl<S: Service> Client<S> {
     }
 
     pub(crate) fn of_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
-        let (first, longest) = config.backoff;
-        // Jitter has to differ between clients that start together; the clock and the process id do.
-        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
         Self {
             run_dir: run_dir.clone(),
             contract,
-            config,
             phase: Phase::Without(ConnectError::Absent),
-            backoff: Backoff::new(first, longest, seed),
+            backoff: Backoff::of(config.backoff),
+            put_offs: 0,
+            config,
             crowded: 0,
             left: 0,
             arrivals: None,
@@ -441,8 +441,16 @@ impl<S: Service> Client<S> {
 
     /// Drops a session whose provider is overloaded, and schedules a retry.
     pub(crate) fn put_off(&mut self) {
+        let put_offs = self.put_offs.saturating_add(1);
         self.lost();
+        self.put_offs = put_offs;
         self.backoff.failed(clock::now());
+    }
+
+    /// Returns whether the pause before the next attempt has to pass. A provider that declined once may have stopped, and its
+    /// successor listen already.
+    fn is_paused(&self) -> bool {
+        self.put_offs > 1
     }
 
     /// Closes a session whose provider has taken nothing for longer than configured.
@@ -458,6 +466,7 @@ impl<S: Service> Client<S> {
     /// Drops a session that is over.
     pub(crate) fn lost(&mut self) {
         self.left += 1;
+        self.put_offs = 0;
         self.cancel.lock().session = None;
         self.phase = Phase::Without(ConnectError::Absent);
     }
@@ -497,7 +506,10 @@ impl<S: Service> Client<S> {
         match progress {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
             Ok(Progress::Open(opened)) => {
-                self.backoff.succeeded();
+                match self.put_offs {
+                    0 => self.backoff.succeeded(),
+                    _ => self.backoff.retried(),
+                }
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.arrivals = None;

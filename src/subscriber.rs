@@ -14,7 +14,7 @@ use crate::transport::clock;
 use crate::transport::object::Borrowed;
 use crate::{
     CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, Message, RunDir,
-    State,
+    Session, State,
 };
 
 /// Receives the events of `E`, each in order, or the exact count of those that it missed.
@@ -270,13 +270,20 @@ impl<E: Event> Subscriber<E> {
     }
 
     /// Returns the descriptor for an event loop: readable when there may be an event, or when a provider that was absent may
-    /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: it is another one in another state.
+    /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: it is another one in another state. Go on also
+    /// once [`Subscriber::next_due`] has passed.
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
     /// [`Client::as_arrival_fd`].
     pub fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
         self.client.as_fd()
+    }
+
+    /// Returns after how long to take the next even if nothing is readable, because an attempt to open a session is due then, or
+    /// the provider declined to ring; `None`: never.
+    pub fn next_due(&self) -> Option<Duration> {
+        Some(self.due()?.since(clock::now()))
     }
 
     /// Returns whether the provider was found, and its events are followed: those published from now on are taken or counted.
@@ -352,7 +359,7 @@ impl<E: Event> Subscriber<E> {
         let bytes = self.buffer.get(..len).unwrap_or_default();
         self.trace.validates();
         let decoded = E::Message::decode(bytes);
-        self.trace.validated(|| self.client.open_session().map(crate::Session::traced));
+        self.trace.validated(|| self.client.open_session().map(Session::traced));
         match decoded {
             Ok(event) => Ok(Delivery::Event { sequence, event }),
             Err(source) => Err(SubscribeError::Malformed { sequence, source }),
@@ -539,9 +546,10 @@ impl<E: Event> Subscriber<E> {
         let Some(session) = self.client.session() else { return Ok(false) };
         if session.asked_since().is_none() {
             let seen = session.board().generation();
-            if is_due || is_over || !session.ask_for_news(seen)? {
+            if is_due || is_over {
                 return Ok(true);
             }
+            session.ask_for_news(seen)?;
             // What was published after the generation was loaded is rung for; what before, is there.
             if is_following && session.ring().is_some_and(|ring| ring.has_news()) {
                 return Ok(true);
@@ -563,9 +571,8 @@ impl<E: Event> Subscriber<E> {
     }
 
     /// Returns when to look again, even if nothing arrives.
-    #[cfg(feature = "tokio")]
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.client.step_due()
+        self.client.open_session().map_or_else(|| self.client.step_due(), Session::news_due)
     }
 }
 

@@ -931,13 +931,22 @@ int bw_subscriber_arm(struct bw_subscriber *subscriber,
                       struct bw_error *error);
 
 // Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: it is another one in another
-// state. The doorbell must not be a futex. It stays the subscriber's.
+// state. The doorbell must not be a futex. It stays the subscriber's. Take events also after bw_subscriber_due.
 //
 // Requires:
 // A subscriber, `fd` may be written, `error` is NULL or valid.
 int bw_subscriber_fd(struct bw_subscriber *subscriber,
                      int *fd,
                      struct bw_error *error);
+
+// Writes to `due_ns` after how long to take events even if the descriptor is not readable, because an attempt to open a session is
+// due then, or the provider declined to ring; BW_FOREVER means never. Call it after bw_subscriber_arm.
+//
+// Requires:
+// A subscriber, `due_ns` may be written, `error` is NULL or valid.
+int bw_subscriber_due(struct bw_subscriber *subscriber,
+                      uint64_t *due_ns,
+                      struct bw_error *error);
 
 // Creates an object by which other threads end this subscriber's waits. Free it with bw_canceller_free.
 //

@@ -62,8 +62,7 @@ pub(crate) fn refresh<T: Snapshot>(
 }
 
 /// After how many nanoseconds a cache wants to be refreshed in any case.
-pub(crate) fn due<T: Snapshot>(cache: &SnapshotCache<T>) -> u64 {
-    let due = cache.refresh_due();
+pub(crate) fn due(due: Option<Duration>) -> u64 {
     due.map_or(BW_FOREVER, |due| u64::try_from(due.as_nanos()).unwrap_or(BW_FOREVER))
 }
 
@@ -207,7 +206,7 @@ pub unsafe extern "C" fn bw_cache_fd(
         let cache = unsafe { object(cache) }?;
         let found = cache.0.as_fd()?.as_raw_fd();
         // SAFETY: as the caller promises.
-        unsafe { put_unless_null(due_ns, due(&cache.0)) };
+        unsafe { put_unless_null(due_ns, due(cache.0.refresh_due())) };
         // SAFETY: as the caller promises.
         unsafe { put(fd, found) }
     };

@@ -207,7 +207,7 @@ pub unsafe extern "C" fn bw_cgroups_fd(
         let cgroups = unsafe { object(cgroups) }?;
         let found = cgroups.0.as_fd()?.as_raw_fd();
         // SAFETY: as the caller promises.
-        unsafe { put_unless_null(due_ns, cache::due(&cgroups.0)) };
+        unsafe { put_unless_null(due_ns, cache::due(cgroups.0.refresh_due())) };
         // SAFETY: as the caller promises.
         unsafe { put(fd, found) }
     };

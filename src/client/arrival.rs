@@ -85,10 +85,15 @@ impl<S: Service> Client<S> {
             self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
             // It may have come up before the watch. No further than the first message: with a session, this would have nothing
             // to return, although there was none when the caller looked.
-            self.backoff.succeeded();
             let now = clock::now();
-            let dialled = self.dial(now).map(|connecting| Progress::Waiting(Box::new(connecting)));
-            self.settle(dialled, now, now);
+            if !self.is_paused() {
+                self.backoff.succeeded();
+            }
+            if self.backoff.is_due(now) {
+                let dialled =
+                    self.dial(now).map(|connecting| Progress::Waiting(Box::new(connecting)));
+                self.settle(dialled, now, now);
+            }
         }
         match (&self.phase, &self.arrivals) {
             (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),
@@ -144,7 +149,7 @@ impl<S: Service> Client<S> {
     /// may listen still.
     pub(crate) fn retry_due(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Without(ConnectError::Absent) => None,
+            Phase::Without(ConnectError::Absent) if !self.is_paused() => None,
             _ => self.next_try(),
         }
     }

@@ -30,6 +30,7 @@ use bellwire_core::wire::{CloseReason, Role, Status};
 use bellwire_core::{Deadline, Left, ServiceName};
 use bellwire_probes as probes;
 
+use crate::backoff::Backoff;
 use crate::board::Board;
 use crate::connect::{Driver, Opened};
 use crate::transport::link::{Canceller, Link};
@@ -180,7 +181,7 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
-            published: Published::default(),
+            published: Published::new(Backoff::of(config.backoff)),
             unread_timeout: config.unread_timeout,
             close: CloseReason::Normal,
             types: PhantomData,

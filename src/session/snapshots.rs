@@ -7,6 +7,7 @@ use bellwire_core::wire::Status;
 use bellwire_core::{Deadline, Instant, PeerFault, Port};
 
 use super::{Answer, Body, Outgoing, Session};
+use crate::backoff::Backoff;
 use crate::broadcast::PeerRing;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Malformed, Service};
@@ -19,15 +20,23 @@ pub(crate) struct Attached {
 }
 
 /// What a session knows of what its provider has published.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Published {
     /// The request without an answer yet, and since when.
     asked: Option<(Asked, Ticket, Instant)>,
-    /// The request to be rung for news.
-    news: Option<Ticket>,
+    /// The request to be rung for news, and the generation above which it is answered.
+    news: Option<(Ticket, u64)>,
+    /// When a provider that answered without news is asked again.
+    retry: Backoff,
     ring: Option<PeerRing>,
     /// The number of a ring that this session does not get.
     denied: u32,
+}
+
+impl Published {
+    pub(super) fn new(retry: Backoff) -> Self {
+        Self { asked: None, news: None, retry, ring: None, denied: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,20 +161,27 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// Has the provider ring this end when something after `generation` is published. Returns false if it can not be asked
-    /// now.
-    pub(crate) fn ask_for_news(&mut self, generation: u64) -> Result<bool, CallError> {
+    /// Has the provider ring this end when something after `generation` is published. If it cannot be asked now, or is not to be
+    /// yet, [`Session::news_due`] says when.
+    pub(crate) fn ask_for_news(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
-        if self.published.news.is_none() {
+        let now = self.drive.port().now();
+        if self.published.news.is_none() && self.published.retry.is_due(now) {
             match self.submit_now(Outgoing::from(&generation.to_le_bytes()[..])) {
-                Ok(ticket) => self.published.news = Some(ticket),
+                Ok(ticket) => self.published.news = Some((ticket, generation)),
                 Err(error) => match CallError::from(error) {
-                    CallError::WouldBlock => return Ok(false),
+                    CallError::WouldBlock => self.published.retry.failed(now),
                     error => return Err(self.unsent(error)),
                 },
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Returns when to look for news even if nothing rings; `None` if the provider rings, or owes another answer.
+    pub(crate) fn news_due(&self) -> Option<Instant> {
+        let Published { asked, news, retry, .. } = &self.published;
+        retry.due().filter(|_| asked.is_none() && news.is_none())
     }
 
     /// Returns since when a caller waits for an answer.
@@ -237,8 +253,8 @@ impl<S: Service> Session<S> {
             if answer.reply.ticket == ticket {
                 return Ok(Some(answer));
             }
-            if self.published.news == Some(answer.reply.ticket) {
-                self.published.news = None;
+            if self.is_of_news(&answer) {
+                self.note_news(answer.reply.status);
             }
         }
         Ok(None)
@@ -247,13 +263,26 @@ impl<S: Service> Session<S> {
     /// Keeps what has arrived, and notes the answer to a request to be rung.
     fn note_answers(&mut self) -> Result<(), CallError> {
         while self.keep_next_reply()? {}
-        let news = self.published.news;
-        let is_news = |answer: &Answer| news == Some(answer.reply.ticket);
-        if let Some(at) = self.pending_replies.iter().position(is_news) {
-            self.pending_replies.remove(at);
-            self.published.news = None;
+        let at = self.pending_replies.iter().position(|answer| self.is_of_news(answer));
+        if let Some(answer) = at.and_then(|at| self.pending_replies.remove(at)) {
+            self.note_news(answer.reply.status);
         }
         Ok(())
+    }
+
+    fn is_of_news(&self, answer: &Answer) -> bool {
+        self.published.news.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
+    }
+
+    /// Notes how the request to be rung was answered. A provider that has no place for it would answer the next one likewise.
+    fn note_news(&mut self, status: Status) {
+        let newest = self.board.generation();
+        let news = self.published.news.take();
+        if status == Status::Ok && news.is_some_and(|(_, after)| newest > after) {
+            self.published.retry.succeeded();
+        } else {
+            self.published.retry.failed(self.drive.port().now());
+        }
     }
 
     fn ask(&mut self, kind: Asked) -> Result<Ticket, CallError> {

@@ -5,3 +5,4 @@ mod batches;
 pub(crate) mod client;
 mod reactor;
 pub(crate) mod server;
+mod unrung;

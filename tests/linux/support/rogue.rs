@@ -181,6 +181,12 @@ impl RogueListener {
         Self { socket, service }
     }
 
+    /// Whether a client has connected.
+    pub(crate) fn has_caller(&self) -> bool {
+        let now = Some(bellwire_memfd::clock::now());
+        poll::wait_readable(&[self.socket.as_fd()], now).unwrap().any()
+    }
+
     /// The next client, its HELLO received.
     pub(crate) fn accept(&self) -> Rogue {
         let mut rogue = self.accept_unheard();

@@ -1,0 +1,148 @@
+//! A server that declines what a reader in an event loop asks of it: the reader pauses before it asks again.
+
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, Start, State, Subscriber};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{BoardWord, Header, Kind, Status, record_len};
+use bellwire_core::{PeerMemory, Port, Word};
+use bellwire_memfd::{clock, poll};
+
+use crate::support::guard::{patience, until};
+use crate::support::rogue::{RogueListener, RogueSession};
+use crate::support::services::Numbers;
+use crate::support::test_server::{Dir, patient};
+
+/// A pause is random below this: none of them ends during a test.
+const LONG: Duration = Duration::from_secs(1_000_000);
+const SHORT: Duration = Duration::from_millis(1);
+
+struct Changes;
+
+impl Event for Changes {
+    const NAME: &'static str = "changes";
+    type Message = Vec<u8>;
+}
+
+fn config(pause: Duration) -> ClientConfig {
+    patient().doorbell(Doorbell::Socket).backoff((pause, pause))
+}
+
+fn cache(dir: &Dir, pause: Duration) -> SnapshotCache<Numbers> {
+    SnapshotCache::with_config(&dir.run_dir, config(pause))
+}
+
+/// Opens a session with a reader, which `turn` advances.
+fn open(listener: &RogueListener, mut turn: impl FnMut() -> State) -> RogueSession {
+    thread::scope(|scope| {
+        let rogue = scope.spawn(|| listener.open(1));
+        until("a session", || turn() == State::Ready);
+        rogue.join().unwrap()
+    })
+}
+
+fn asked(rogue: &RogueSession) -> u64 {
+    rogue.link.peer().load(Word::Tail, Ordering::Acquire)
+}
+
+/// Answers the only request.
+fn answer(rogue: &mut RogueSession, status: Status) {
+    let (kind, _, id) = rogue.answer(0);
+    assert_eq!(kind, Kind::Request);
+    rogue.put(Header::new(Kind::Response, status, id, 0), &[]);
+}
+
+fn is_readable(cache: &mut SnapshotCache<Numbers>) -> bool {
+    poll::wait_readable(&[cache.as_fd().unwrap()], Some(clock::now())).unwrap().any()
+}
+
+#[test]
+fn a_cache_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
+    for status in [Status::Busy, Status::Ok, Status::Malformed] {
+        let dir = Dir::new();
+        let listener = RogueListener::bind(&dir.run_dir, "numbers");
+        let mut cache = cache(&dir, LONG);
+        let mut rogue = open(&listener, || {
+            cache.refresh().unwrap();
+            cache.state()
+        });
+        assert!(!cache.arm().unwrap());
+        assert_eq!(cache.refresh_due(), None, "it is to be rung");
+        answer(&mut rogue, status);
+        let fd = cache.as_fd().unwrap();
+        assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+        for _ in 0..100 {
+            assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+            assert!(!cache.arm().unwrap());
+        }
+        assert!(!is_readable(&mut cache), "{status:?}: its event loop spins");
+        assert_eq!(asked(&rogue), record_len(8), "{status:?}: it asked again");
+        assert!(cache.refresh_due().is_some(), "{status:?}: it sleeps for ever");
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "changes");
+    let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+    let mut rogue = open(&listener, || {
+        subscriber.try_next().unwrap();
+        subscriber.state()
+    });
+    assert!(!subscriber.arm().unwrap());
+    assert_eq!(subscriber.next_due(), None, "it is to be rung");
+    answer(&mut rogue, Status::Busy);
+    let fd = subscriber.as_fd().unwrap();
+    assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+    for _ in 0..100 {
+        assert_eq!(subscriber.try_next().unwrap(), None);
+        assert!(!subscriber.arm().unwrap());
+    }
+    assert_eq!(asked(&rogue), record_len(8), "it asked again");
+    assert!(subscriber.next_due().is_some(), "it sleeps for ever");
+}
+
+#[test]
+fn a_cache_that_is_not_rung_asks_again_after_its_pause() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = cache(&dir, SHORT);
+    let mut rogue = open(&listener, || {
+        cache.refresh().unwrap();
+        cache.state()
+    });
+    assert!(!cache.arm().unwrap());
+    answer(&mut rogue, Status::Busy);
+    until("it asks again", || {
+        cache.refresh().unwrap();
+        assert!(!cache.arm().unwrap());
+        let until = cache.refresh_due().map_or(clock::now(), |due| clock::now().after(due));
+        poll::wait_readable(&[cache.as_fd().unwrap()], Some(until)).unwrap();
+        asked(&rogue) > record_len(8)
+    });
+}
+
+/// The first time, its successor may listen already.
+#[test]
+fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_is_over() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = cache(&dir, LONG);
+    for _ in 0..2 {
+        let mut rogue = open(&listener, || {
+            cache.refresh().unwrap();
+            cache.state()
+        });
+        let board = rogue.board.as_ref().unwrap();
+        board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+        assert_eq!(cache.refresh().unwrap(), Refreshed::Pending);
+        answer(&mut rogue, Status::Busy);
+        until("it is declined", || cache.refresh().unwrap() == Refreshed::Unavailable);
+        assert!(!cache.arm().unwrap());
+        cache.as_fd().unwrap();
+    }
+    assert!(!is_readable(&mut cache) && !listener.has_caller(), "it connects again");
+    assert!(cache.refresh_due().is_some(), "it sleeps for ever");
+}
