@@ -8,9 +8,6 @@ use bellwire::{Latency, ServerReport, ServerStats, ServiceName, UserIncidents};
 
 use crate::stat::{Found, Provider};
 
-/// The `Content-Type` of the output.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// A counter or gauge of each service, by its name in [`ServerStats::NAMES`].
 #[derive(Clone, Copy)]
 struct Family {

@@ -1,9 +1,10 @@
 //! `export`: serves the counts as OpenMetrics over HTTP.
 
-mod http;
 mod metrics;
 
+use std::io;
 use std::net::TcpListener;
+use std::sync::mpsc::{Sender, channel};
 
 use bellwire_trace_core::Options;
 use bellwire_trace_core::places::Places;
@@ -23,7 +24,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     let address = listener.local_addr()?;
     let options = Options { by_session: args.by_session, may_wait: true, ..Options::default() };
     tracer::trace(&args.scope, options, |tracer| {
-        http::serve(listener, waiter.sender())?;
+        let events = waiter.sender();
+        bellwire_scrape::serve(listener, move || request(&events))?;
         if args.scope.json {
             outln!("{}", json!({ "listening": address.to_string() }));
         } else {
@@ -44,4 +46,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         report_losses(&tracer.losses());
         Ok(())
     })
+}
+
+/// Requests the metrics of the thread that has them.
+fn request(events: &Sender<Event>) -> io::Result<String> {
+    let (sender, receiver) = channel();
+    events.send(Event::Scrape(sender)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    receiver.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
 }
