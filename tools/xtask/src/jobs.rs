@@ -1,4 +1,5 @@
-use std::fmt::{self, Display, Formatter};
+mod report;
+
 use std::io::{self, Read, Write, stdout};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::paint::Paint;
+use report::{Notes, Outcome, Report, print_summary, seconds};
 
 /// One check: the script `ci/{name}`.
 #[derive(Clone, Copy, Debug)]
@@ -146,67 +148,6 @@ impl Plan {
     }
 }
 
-/// How a job went.
-#[derive(Debug)]
-struct Report {
-    job: Job,
-    outcome: Outcome,
-    took: Duration,
-    note: String,
-}
-
-impl Report {
-    /// What both runs of a job say together.
-    fn retried(self, again: Self) -> Self {
-        let outcome = match again.outcome {
-            Outcome::Passed => Outcome::Flaky,
-            other => other,
-        };
-        Self { outcome, took: self.took + again.took, ..again }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Passed,
-    /// Failed, and passed when it was run again.
-    Flaky,
-    Failed,
-    OutOfTime,
-    NotRun,
-}
-
-impl Outcome {
-    fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::OutOfTime)
-    }
-
-    fn is_success(self) -> bool {
-        matches!(self, Self::Passed | Self::Flaky)
-    }
-
-    fn painted(self, paint: Paint) -> String {
-        let text = format!("{self:<11}");
-        match self {
-            Self::Passed => paint.green(&text),
-            Self::Failed | Self::OutOfTime => paint.red(&text),
-            Self::Flaky | Self::NotRun => paint.yellow(&text),
-        }
-    }
-}
-
-impl Display for Outcome {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Passed => "ok",
-            Self::Flaky => "ok, FLAKY",
-            Self::Failed => "FAILED",
-            Self::OutOfTime => "OUT OF TIME",
-            Self::NotRun => "not run",
-        })
-    }
-}
-
 /// What timeout(1) answers when it had to end its command, and when that took a SIGKILL.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
 
@@ -271,94 +212,6 @@ fn pass_on(mut output: ChildStdout, notes: &mut Notes) -> Result<(), Error> {
     }
 }
 
-/// What the summary says about a job beside its outcome: the sum of its `test result:` lines, or its last
-/// `summary:` line.
-#[derive(Debug, Default)]
-struct Notes {
-    line: Vec<u8>,
-    tests: Option<[u64; 3]>,
-    summary: String,
-}
-
-impl Notes {
-    fn read(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            if byte == b'\n' {
-                self.end_line();
-            } else {
-                self.line.push(byte);
-            }
-        }
-    }
-
-    fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        let line = String::from_utf8_lossy(&line);
-        if let Some(summary) = line.strip_prefix("summary: ") {
-            summary.trim().clone_into(&mut self.summary);
-        } else if let Some(result) = line.strip_prefix("test result: ") {
-            let sum = self.tests.get_or_insert_default();
-            for (total, kind) in sum.iter_mut().zip(["passed", "failed", "ignored"]) {
-                *total += count(result, kind);
-            }
-        }
-    }
-
-    fn finish(mut self) -> String {
-        self.end_line();
-        match self.tests {
-            _ if !self.summary.is_empty() => self.summary,
-            Some([passed, failed, ignored]) => {
-                format!("{passed} tests passed, {failed} failed, {ignored} ignored")
-            }
-            None => String::new(),
-        }
-    }
-}
-
-/// The number before `kind` in a line such as `ok. 3 passed; 0 failed; 1 ignored; …`.
-fn count(result: &str, kind: &str) -> u64 {
-    let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(kind));
-    part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
-}
-
-fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
-    println!("\n{}", paint.bold("job         outcome          time  "));
-    for Report { job, outcome, took, note } in reports {
-        let line =
-            format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
-        println!("{}", line.trim_end());
-    }
-    let failed: Vec<String> = reports
-        .iter()
-        .filter(|report| report.outcome.is_failure())
-        .map(|report| format!("ci/{}", report.job.name))
-        .collect();
-    let not_run = reports.iter().filter(|report| report.outcome == Outcome::NotRun).count();
-    if !failed.is_empty() {
-        println!(
-            "{}; again, alone: {}",
-            paint.red(&format!("{} failed", failed.len())),
-            failed.join(", ")
-        );
-    }
-    let flaky = reports.iter().filter(|report| report.outcome == Outcome::Flaky).count();
-    if flaky > 0 {
-        let text = format!("{flaky} failed once and passed when run again: find out why");
-        println!("{}", paint.yellow(&text));
-    }
-    if not_run > 0 {
-        println!("{}", paint.yellow(&format!("{not_run} not run")));
-    }
-    if failed.is_empty() && not_run == 0 {
-        println!("{} in {}", paint.green("all passed"), seconds(took));
-    }
-}
-
-fn seconds(duration: Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -366,14 +219,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::{ALL, JOBS, Job, MATRIX, Notes, Outcome, Plan, Report, run, run_one};
+    use super::{ALL, JOBS, Job, MATRIX, Outcome, Plan, Report, run, run_one};
     use crate::paint::Paint;
-
-    fn notes(output: &str) -> String {
-        let mut notes = Notes::default();
-        notes.read(output.as_bytes());
-        notes.finish()
-    }
 
     /// A checkout whose `ci/` holds every job; `script` gives the text of each.
     fn checkout(script: impl Fn(&str) -> String) -> tempfile::TempDir {
@@ -407,20 +254,6 @@ mod tests {
             let mode = fs::metadata(ci.join(job.name)).unwrap().permissions().mode();
             assert_ne!(mode & 0o111, 0, "ci/{} is not executable", job.name);
         }
-    }
-
-    #[test]
-    fn the_test_results_of_all_binaries_are_summed() {
-        let output = "running 3 tests\n\
-            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
-            test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(notes(output), "7 tests passed, 2 failed, 1 ignored");
-    }
-
-    #[test]
-    fn a_summary_line_goes_before_test_results() {
-        assert_eq!(notes("test result: ok. 3 passed; 0 failed\nsummary: 21 crates\n"), "21 crates");
-        assert_eq!(notes("nothing to say\n"), "");
     }
 
     #[test]
