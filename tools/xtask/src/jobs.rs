@@ -1,13 +1,18 @@
+mod output;
 mod report;
+mod runner;
 
-use std::io::{self, Read, Write, stdout};
+use std::io::Write;
 use std::path::Path;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::paint::Paint;
-use report::{Notes, Outcome, Report, print_summary, seconds};
+use Takes::{Everything, Nothing, Sessions};
+use output::Output;
+use report::print_summary;
+use runner::Runner;
 
 /// One check: the script `ci/{name}`.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +20,20 @@ pub(crate) struct Job {
     pub(crate) name: &'static str,
     about: &'static str,
     group: Group,
+    takes: Takes,
+    /// The jobs that have to end first, if they run at all.
+    after: &'static [&'static str],
+}
+
+/// What a job wants for itself: two that want the same do not run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// It runs nothing of what it builds, or not as processes that others of this machine see.
+    Nothing,
+    /// It runs processes with sessions: another such job would see them, or replace their programs in `target/debug`.
+    Sessions,
+    /// It measures, or shares a folder with others: it runs alone.
+    Everything,
 }
 
 /// When a job runs without being named.
@@ -29,15 +48,32 @@ enum Group {
 }
 
 const fn required(name: &'static str, about: &'static str) -> Job {
-    Job { name, about, group: Group::Required }
+    Job { name, about, group: Group::Required, takes: Nothing, after: &[] }
 }
 
 const fn further(name: &'static str, about: &'static str) -> Job {
-    Job { name, about, group: Group::Further }
+    Job { group: Group::Further, ..required(name, about) }
 }
 
 const fn matrix(name: &'static str, about: &'static str) -> Job {
-    Job { name, about, group: Group::Matrix }
+    Job { group: Group::Matrix, ..required(name, about) }
+}
+
+impl Job {
+    const fn takes(self, takes: Takes) -> Self {
+        Self { takes, ..self }
+    }
+
+    const fn after(self, after: &'static [&'static str]) -> Self {
+        Self { after, ..self }
+    }
+
+    fn may_run_beside(&self, other: &Self) -> bool {
+        match (self.takes, other.takes) {
+            (Everything, _) | (_, Everything) => false,
+            (mine, others) => mine != others || mine == Nothing,
+        }
+    }
 }
 
 /// What names every job.
@@ -46,38 +82,50 @@ pub(crate) const ALL: &str = "all";
 /// What names the jobs of other platforms.
 pub(crate) const MATRIX: &str = "matrix";
 
-/// Every check, those first that a change needs before it is proposed.
-pub(crate) const JOBS: [Job; 30] = [
+/// Every check, in the order of the summary: those first that a change needs before it is proposed.
+pub(crate) const JOBS: [Job; 31] = [
     required("fmt", "the code is formatted"),
     required("rules", "the rules of this repository that no lint knows"),
     required("clippy", "lints for every target, with and without loom; warnings are errors"),
     required("tree", "what the embedded library depends on, counted"),
-    required("test", "unit, integration and documentation tests"),
+    required("test", "unit, integration and documentation tests").takes(Sessions),
     required("doc", "the documentation builds; warnings are errors"),
     required("loom", "the lanes and the parking protocol, every interleaving"),
-    required("proof", "every test that the threat model names was run, and passed"),
-    further("mutants", "the loom tests notice every weakened ordering"),
-    further("kill", "a peer that is killed at any point; injected faults are found"),
+    required("proof", "every test that the threat model names was run, and passed")
+        .after(&["test", "loom"]),
+    further("mutants", "the loom tests notice every weakened ordering").after(&["clippy", "loom"]),
+    further("kill", "a peer that is killed at any point; injected faults are found")
+        .takes(Sessions),
     further("fuzz", "what a peer may send, and what its memory may say"),
-    further("budget", "what the hot paths cost: instructions, allocations, ratios"),
-    further("sanitizers", "the tests with AddressSanitizer, ThreadSanitizer and valgrind"),
-    further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left"),
-    further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB"),
-    further("trace", "the tracer: lints, tests as root, and a static build"),
-    further("c", "the C library: its header, its symbols, and C and C++ programs that use it"),
-    further("go", "the Go module: lints, vectors, races, and each two of Rust, C and Go"),
+    further("benches", "bellwire-bench, which links what it compares with: lints and tests")
+        .takes(Sessions),
+    further("budget", "what the hot paths cost: instructions, allocations, ratios")
+        .takes(Everything),
+    further("sanitizers", "the tests with AddressSanitizer, ThreadSanitizer and valgrind")
+        .takes(Everything),
+    further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left")
+        .takes(Sessions),
+    further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB")
+        .takes(Sessions),
+    further("trace", "the tracer: lints, tests as root, and a static build").takes(Sessions),
+    further("c", "the C library: its header, its symbols, and C and C++ programs that use it")
+        .takes(Sessions),
+    further("go", "the Go module: lints, vectors, races, and each two of Rust, C and Go")
+        .takes(Sessions),
     further("windows", "core for Windows and for no operating system at all"),
-    further("wine", "the Windows transport, facade and command: lints, and tests under Wine"),
+    further("wine", "the Windows transport, facade and command: lints, and tests under Wine")
+        .takes(Everything),
     matrix("msrv", "the embedded library builds with the oldest Rust that it promises"),
     matrix("oldest", "the Linux transport's tests on Linux 5.10, in QEMU"),
     matrix("aarch64", "the same on aarch64, in QEMU"),
-    matrix("kernels", "the same on the kernels between 5.10 and the newest, in QEMU"),
-    matrix("release", "the crates as the registry gets them, licences, sources"),
-    matrix("deb", "the Debian packages: built twice, installed, used and purged"),
-    matrix("musl", "static programs with musl, on x86-64 and aarch64"),
-    matrix("systemd", "the tutorial's units under systemd"),
-    matrix("book", "the pages of docs/ as a book"),
-    matrix("litmus", "the orderings on ARM's memory model and C11's"),
+    matrix("kernels", "the same on the kernels between 5.10 and the newest, in QEMU")
+        .takes(Everything),
+    matrix("release", "the crates as the registry gets them, licences, sources").takes(Everything),
+    matrix("deb", "the Debian packages: built twice, installed, used and purged").takes(Everything),
+    matrix("musl", "static programs with musl, on x86-64 and aarch64").takes(Everything),
+    matrix("systemd", "the tutorial's units under systemd").takes(Everything),
+    matrix("book", "the pages of docs/ as a book").takes(Everything),
+    matrix("litmus", "the orderings on ARM's memory model and C11's").takes(Everything),
 ];
 
 /// What to run, and how.
@@ -89,6 +137,8 @@ pub(crate) struct Plan {
     pub(crate) keep_going: bool,
     /// Run a job that failed once more; the summary says which needed it.
     pub(crate) retry: bool,
+    /// How many jobs run at the same time.
+    pub(crate) parallel: usize,
     /// When to stop, from now.
     pub(crate) within: Option<Duration>,
 }
@@ -112,26 +162,17 @@ pub(crate) fn check(root: &Path) -> Result<bool, Error> {
     Ok(Command::new(&script).current_dir(root).status().map_err(spawn)?.success())
 }
 
-/// Runs the jobs of `plan` in order and prints how each went; `true` when all passed.
-pub(crate) fn run(root: &Path, plan: &Plan, paint: Paint) -> Result<bool, Error> {
+/// Runs the jobs of `plan`, several at a time, and prints how each went; `true` when all passed.
+pub(crate) fn run(
+    root: &Path,
+    plan: &Plan,
+    paint: Paint,
+    to: impl Write + Send,
+) -> Result<bool, Error> {
     let start = Instant::now();
-    let mut reports: Vec<Report> = Vec::new();
-    for job in JOBS.into_iter().filter(|job| plan.names(job)) {
-        let left = plan.within.map(|within| within.saturating_sub(start.elapsed()));
-        let stop = !plan.keep_going && reports.iter().any(|report| report.outcome.is_failure());
-        let report = if stop || left.is_some_and(|left| left.is_zero()) {
-            Report { job, outcome: Outcome::NotRun, took: Duration::ZERO, note: String::new() }
-        } else {
-            let first = run_one(root, job, left, paint)?;
-            let left = plan.within.map(|within| within.saturating_sub(start.elapsed()));
-            let has_time = left.is_none_or(|left| !left.is_zero());
-            match plan.retry && first.outcome == Outcome::Failed && has_time {
-                false => first,
-                true => first.retried(run_one(root, job, left, paint)?),
-            }
-        };
-        reports.push(report);
-    }
+    let deadline = plan.within.map(|within| start + within);
+    let runner = Runner { root, paint, deadline, output: Output::new(to) };
+    let reports = runner.run(plan)?;
     print_summary(&reports, start.elapsed(), paint);
     Ok(reports.iter().all(|report| report.outcome.is_success()))
 }
@@ -148,78 +189,16 @@ impl Plan {
     }
 }
 
-/// What timeout(1) answers when it had to end its command, and when that took a SIGKILL.
-const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
-
-/// Runs one script, and passes on what it prints.
-fn run_one(root: &Path, job: Job, limit: Option<Duration>, paint: Paint) -> Result<Report, Error> {
-    let start = Instant::now();
-    println!("\n{}", paint.bold(&format!("==> {}: {}", job.name, job.about)));
-    let script = root.join("ci").join(job.name);
-    // timeout(1) ends the script's whole process group, cargo and the tests included.
-    let mut command = match limit {
-        None => Command::new(&script),
-        Some(limit) => {
-            let mut command = Command::new("timeout");
-            command.arg("--kill-after=10").arg(limit.as_secs().max(1).to_string()).arg(&script);
-            command
-        }
-    };
-    if paint.is_on() {
-        // The script's output goes through this program: cargo cannot see the terminal by itself.
-        command.env("CARGO_TERM_COLOR", "always");
-    }
-    let spawn = |source| Error::Spawn { program: script.display().to_string(), source };
-    let mut child = command
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(spawn)?;
-    let mut notes = Notes::default();
-    if let Some(output) = child.stdout.take() {
-        pass_on(output, &mut notes)?;
-    }
-    let wait = |source| Error::Wait { program: script.display().to_string(), source };
-    let status = child.wait().map_err(wait)?;
-    let timed =
-        limit.is_some() && status.code().is_some_and(|code| ENDED_BY_TIMEOUT.contains(&code));
-    let outcome = match status.success() {
-        true => Outcome::Passed,
-        false if timed => Outcome::OutOfTime,
-        false => Outcome::Failed,
-    };
-    let took = start.elapsed();
-    let end = format!("<== {}: {outcome}, {}", job.name, seconds(took));
-    println!("{}", paint.bold(&end));
-    Ok(Report { job, outcome, took, note: notes.finish() })
-}
-
-/// Copies `output` to the standard output as it comes, and passes it to `notes` too.
-fn pass_on(mut output: ChildStdout, notes: &mut Notes) -> Result<(), Error> {
-    let mut buffer = [0; 4096];
-    loop {
-        let read = match output.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(read) => buffer.get(..read).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let mut out = stdout().lock();
-        out.write_all(read)?;
-        out.flush()?;
-        notes.read(read);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use super::{ALL, JOBS, Job, MATRIX, Outcome, Plan, Report, run, run_one};
+    use super::report::{Outcome, Report};
+    use super::runner::next;
+    use super::{ALL, JOBS, Job, MATRIX, Output, Plan, Runner};
     use crate::paint::Paint;
 
     /// A checkout whose `ci/` holds every job; `script` gives the text of each.
@@ -239,12 +218,24 @@ mod tests {
             jobs: jobs.iter().map(|&job| job.to_owned()).collect(),
             keep_going,
             retry: false,
+            parallel: 1,
             within: None,
         }
     }
 
-    fn one(root: &Path, job: Job, limit: Option<Duration>) -> Report {
-        run_one(root, job, limit, Paint::for_stdout()).unwrap()
+    fn run(root: &Path, plan: &Plan) -> bool {
+        super::run(root, plan, Paint::for_stdout(), std::io::sink()).unwrap()
+    }
+
+    /// Runs `plan` for a minute at most; what the jobs printed goes to `printed`.
+    fn reports(root: &Path, plan: &Plan, printed: &mut Vec<u8>) -> Vec<Report> {
+        let deadline = Some(Instant::now() + plan.within.unwrap_or(Duration::from_secs(60)));
+        let (output, paint) = (Output::new(printed), Paint::for_stdout());
+        Runner { root, paint, deadline, output }.run(plan).unwrap()
+    }
+
+    fn job(name: &str) -> Job {
+        JOBS.into_iter().find(|job| job.name == name).unwrap()
     }
 
     #[test]
@@ -262,7 +253,7 @@ mod tests {
             "rules" => "exit 1".to_owned(),
             job => format!("touch ran-{job}"),
         });
-        assert!(!run(root.path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        assert!(!run(root.path(), &plan(&[], false)));
         assert!(root.path().join("ran-fmt").exists());
         assert!(!root.path().join("ran-clippy").exists());
     }
@@ -273,7 +264,7 @@ mod tests {
             "rules" => "exit 1".to_owned(),
             job => format!("touch ran-{job}"),
         });
-        assert!(!run(root.path(), &plan(&[ALL], true), Paint::for_stdout()).unwrap());
+        assert!(!run(root.path(), &plan(&[ALL], true)));
         assert!(root.path().join("ran-windows").exists());
     }
 
@@ -287,11 +278,11 @@ mod tests {
         };
         let retry = Plan { retry: true, ..plan(&[], false) };
         let root = flaky();
-        assert!(run(root.path(), &retry, Paint::for_stdout()).unwrap());
+        assert!(run(root.path(), &retry));
         assert!(root.path().join("ran-proof").exists());
-        assert!(!run(flaky().path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        assert!(!run(flaky().path(), &plan(&[], false)));
         let broken = checkout(|_| "echo >>runs; exit 1".to_owned());
-        assert!(!run(broken.path(), &retry, Paint::for_stdout()).unwrap());
+        assert!(!run(broken.path(), &retry));
         let runs = fs::read_to_string(broken.path().join("runs")).unwrap();
         assert_eq!(runs.lines().count(), 2, "the first job twice, and no other");
     }
@@ -299,7 +290,7 @@ mod tests {
     #[test]
     fn without_a_name_what_a_change_needs_is_run() {
         let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        assert!(run(root.path(), &plan(&[], false)));
         assert!(root.path().join("ran-proof").exists());
         assert!(!root.path().join("ran-mutants").exists());
     }
@@ -307,7 +298,7 @@ mod tests {
     #[test]
     fn only_the_jobs_named_are_run() {
         let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&["doc"], false), Paint::for_stdout()).unwrap());
+        assert!(run(root.path(), &plan(&["doc"], false)));
         assert!(root.path().join("ran-doc").exists());
         assert!(!root.path().join("ran-fmt").exists());
     }
@@ -315,7 +306,7 @@ mod tests {
     #[test]
     fn the_matrix_is_its_jobs_only() {
         let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&[MATRIX], false), Paint::for_stdout()).unwrap());
+        assert!(run(root.path(), &plan(&[MATRIX], false)));
         assert!(root.path().join("ran-litmus").exists());
         assert!(!root.path().join("ran-fmt").exists());
     }
@@ -323,7 +314,76 @@ mod tests {
     #[test]
     fn a_job_that_hangs_is_ended_at_the_limit() {
         let root = checkout(|_| "exec sleep 600".to_owned());
-        let report = one(root.path(), JOBS[0], Some(Duration::from_secs(1)));
-        assert_eq!(report.outcome, Outcome::OutOfTime);
+        let plan = Plan { within: Some(Duration::from_secs(1)), ..plan(&["fmt", "rules"], true) };
+        let reports = reports(root.path(), &plan, &mut Vec::new());
+        let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
+        assert_eq!(outcomes, [Outcome::OutOfTime, Outcome::NotRun]);
+    }
+
+    /// Says a word, waits until the other job has begun, and says another one; `ends` follows.
+    fn waits_for(other: &str, job: &str, ends: &str) -> String {
+        format!(
+            "touch began-{job}; echo {job} 1; until [ -e began-{other} ]; do sleep 0.01; done; \
+             echo {job} 2 >&2; {ends}"
+        )
+    }
+
+    #[test]
+    fn two_jobs_run_at_the_same_time_and_are_shown_one_after_the_other() {
+        let root = checkout(|job| match job {
+            "fmt" => waits_for("rules", job, "until [ -e after-rules ]; do sleep 0.01; done"),
+            "rules" => waits_for("fmt", job, "touch after-rules"),
+            _ => String::new(),
+        });
+        let mut printed = Vec::new();
+        let plan = Plan { parallel: 2, ..plan(&["fmt", "rules"], false) };
+        let reports = reports(root.path(), &plan, &mut printed);
+        let names: Vec<_> = reports.iter().map(|report| report.job.name).collect();
+        assert_eq!(names, ["fmt", "rules"]);
+        assert!(reports.iter().all(|report| report.outcome == Outcome::Passed), "{reports:?}");
+        let printed = String::from_utf8(printed).unwrap();
+        let said: Vec<_> = printed.lines().filter(|line| !line.contains('=')).collect();
+        assert_eq!(said, ["", "fmt 1", "fmt 2", "", "rules 1", "rules 2"], "{printed}");
+    }
+
+    #[test]
+    fn after_a_failure_what_runs_goes_on_and_nothing_else_begins() {
+        let root = checkout(|job| match job {
+            "fmt" => "exec sleep 600".to_owned(),
+            _ => "exit 1".to_owned(),
+        });
+        let within = Some(Duration::from_secs(2));
+        let plan = Plan { parallel: 2, within, ..plan(&["fmt", "rules", "doc"], false) };
+        let reports = reports(root.path(), &plan, &mut Vec::new());
+        let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
+        assert_eq!(outcomes[0], Outcome::OutOfTime);
+        assert!(outcomes[1].is_failure());
+        assert_eq!(outcomes[2], Outcome::NotRun);
+    }
+
+    #[test]
+    fn a_job_starts_only_beside_jobs_that_do_not_want_the_same() {
+        for (waiting, running, starts) in [
+            (&["soak"][..], &["test"][..], None),
+            (&["soak", "fuzz"], &["test"], Some(1)),
+            (&["budget", "soak"], &["loom"], Some(1)),
+            (&["budget", "soak"], &[], Some(0)),
+            (&["soak"], &["budget"], None),
+            (&["proof"], &["loom"], None),
+            (&["test", "proof"], &["budget"], None),
+            (&["proof"], &["soak"], Some(0)),
+        ] {
+            let [waits, runs] = [waiting, running].map(|names| names.iter().copied().map(job));
+            let found = next(&waits.collect::<Vec<_>>(), &runs.collect::<Vec<_>>());
+            assert_eq!(found, starts, "{waiting:?} beside {running:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_waits_only_for_jobs_that_come_before_it() {
+        for (index, job) in JOBS.iter().enumerate() {
+            let is_before = |name| JOBS[..index].iter().any(|before| before.name == name);
+            assert!(job.after.iter().copied().all(is_before), "{job:?}");
+        }
     }
 }

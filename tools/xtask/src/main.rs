@@ -17,6 +17,8 @@ mod paint;
 mod proof;
 mod root;
 
+use std::io::stdout;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -68,7 +70,10 @@ enum Command {
         /// Run a job that failed once more, and go on if it passes: the summary calls it flaky.
         #[arg(long)]
         retry: bool,
-        /// End within this many minutes: the job that runs then is killed, the rest are not run.
+        /// Run so many jobs at the same time; one that measures runs alone all the same.
+        #[arg(long, value_name = "N", default_value = "2")]
+        parallel: NonZeroUsize,
+        /// End within this many minutes: the jobs that run then are killed, the rest are not run.
         #[arg(long, value_name = "MINUTES")]
         within: Option<u16>,
     },
@@ -107,9 +112,10 @@ fn main() -> ExitCode {
 fn run(command: Command, paint: Paint) -> Result<bool, Error> {
     match command {
         Command::Check => jobs::check(&root::find()?),
-        Command::Test { jobs, keep_going, retry, within } => {
+        Command::Test { jobs, keep_going, retry, parallel, within } => {
             let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
-            jobs::run(&root::find()?, &jobs::Plan { jobs, keep_going, retry, within }, paint)
+            let plan = jobs::Plan { jobs, keep_going, retry, parallel: parallel.get(), within };
+            jobs::run(&root::find()?, &plan, paint, stdout())
         }
         Command::List => {
             jobs::list();

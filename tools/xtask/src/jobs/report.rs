@@ -16,6 +16,10 @@ pub(super) struct Report {
 }
 
 impl Report {
+    pub(super) fn not_run(job: Job) -> Self {
+        Self { job, outcome: Outcome::NotRun, took: Duration::ZERO, note: String::new() }
+    }
+
     /// What both runs of a job say together.
     pub(super) fn retried(self, again: Self) -> Self {
         let outcome = match again.outcome {
