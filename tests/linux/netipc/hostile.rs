@@ -1,5 +1,6 @@
 //! Hostile clients of netipc: what each does ends its own session, and disturbs no other.
 
+use std::fs::File;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -115,10 +116,12 @@ fn a_batch_whose_items_lie_wrong_is_refused() {
 #[test]
 fn descriptors_do_not_belong_to_netipc() {
     let fixture = Fixture::new();
+    // Not the peer's own socket, which the server would shut down.
+    let file = File::open("/dev/null").unwrap();
     let send = |peer: &Peer, bytes: &[u8]| {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [peer.socket().as_fd()];
+        let fds = [file.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         sendmsg(peer.socket(), &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
     };
