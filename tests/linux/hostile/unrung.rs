@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+use bellwire::AsyncSubscriber;
 use bellwire::{ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, Start, State, Subscriber};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{BoardWord, Header, Kind, Status, record_len};
@@ -145,4 +147,54 @@ fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_i
     }
     assert!(!is_readable(&mut cache) && !listener.has_caller(), "it connects again");
     assert!(cache.refresh_due().is_some(), "it sleeps for ever");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_task_that_is_not_rung_sleeps_until_its_pause_is_over() {
+    use bellwire_core::sync::AtomicU32;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for pause in [LONG, SHORT] {
+            let dir = Dir::new();
+            let listener = RogueListener::bind(&dir.run_dir, "changes");
+            let opened = thread::spawn(move || listener.open(1));
+            let mut subscriber =
+                AsyncSubscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(pause));
+            let polls = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&polls);
+            let task = tokio::spawn(async move {
+                let mut next = pin!(subscriber.next());
+                let poll = poll_fn(|context| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    next.as_mut().poll(context).map(drop)
+                });
+                poll.await;
+            });
+            while !opened.is_finished() {
+                tokio::time::sleep(SHORT).await;
+            }
+            let mut rogue = opened.join().unwrap();
+            while asked(&rogue) == 0 {
+                tokio::time::sleep(SHORT).await;
+            }
+            answer(&mut rogue, Status::Busy);
+            if pause == SHORT {
+                while asked(&rogue) == record_len(8) {
+                    tokio::time::sleep(SHORT).await;
+                }
+            } else {
+                tokio::time::sleep(100 * SHORT).await;
+                assert_eq!(asked(&rogue), record_len(8), "it asked again");
+                let polls = polls.load(Ordering::Relaxed);
+                assert!(polls < 20, "it was polled {polls} times: it spins");
+            }
+            assert!(!task.is_finished(), "there was no event");
+            task.abort();
+        }
+    });
 }
