@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwire::RunDir;
 
@@ -32,8 +32,6 @@ pub(crate) struct Export {
     pub(crate) timeout: Duration,
 }
 
-const LONG: Duration = Duration::from_secs(3600);
-
 pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     let stop = Stop::of_provider()?;
     let listener = TcpListener::bind(args.listen).map_err(|error| {
@@ -51,6 +49,6 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
         Ok(openmetrics::render(&providers, &latencies))
     })?;
     writeln!(anstream::stderr(), "listening on http://{address}/metrics")?;
-    while !stop.sleep_until(Instant::now() + LONG) {}
+    stop.sleep();
     Ok(Exit::Ok)
 }

@@ -124,6 +124,14 @@ impl Stop {
         hook();
     }
 
+    /// Sleeps until the end is requested.
+    pub fn sleep(&self) {
+        let mut inner = self.lock();
+        while inner.why.is_none() {
+            inner = self.0.requested.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Sleeps until `until` or until the end is requested; returns true in the latter case.
     pub fn sleep_until(&self, until: Instant) -> bool {
         let mut inner = self.lock();

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use bellwire::{Answers, Lookup, RunDir, Server, Service};
 use bellwire_apps::AppsLookup;
@@ -21,8 +20,6 @@ use bellwire_cgroups::scan::{Directory, Limits, ScanError, Scanner};
 
 /// Threads that read kernel files, so that a long batch holds up no other client.
 const WORKERS: usize = 2;
-/// The length of one wait for the end.
-const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     refuse_synthetic(args);
@@ -107,7 +104,7 @@ fn serve<S: Service>(
     served.map_err(|error| unserved(run_dir, &error))?;
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
     say();
-    while !stop.sleep_until(Instant::now() + LONG) {}
+    stop.sleep();
     let stats = server.stop();
     incidents.finish();
     let (clients, answered) = (stats.admitted, stats.answered);
