@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::paint::Paint;
 use Takes::{Everything, Nothing, Sessions};
 use output::Output;
-use report::print_summary;
+use report::{print_slowest, print_summary};
 use runner::Runner;
 
 /// One check: the script `ci/{name}`.
@@ -82,13 +82,14 @@ pub(crate) const ALL: &str = "all";
 /// What names the jobs of other platforms.
 pub(crate) const MATRIX: &str = "matrix";
 
-/// Every check, in the order of the summary: those first that a change needs before it is proposed.
+/// Every check, in the order of the summary: those first that a change needs before it is proposed. The tests are built before the
+/// lints want cargo's lock, and run beside them.
 pub(crate) const JOBS: [Job; 31] = [
     required("fmt", "the code is formatted"),
     required("rules", "the rules of this repository that no lint knows"),
+    required("test", "unit, integration and documentation tests").takes(Sessions),
     required("clippy", "lints for every target, with and without loom; warnings are errors"),
     required("tree", "what the embedded library depends on, counted"),
-    required("test", "unit, integration and documentation tests").takes(Sessions),
     required("doc", "the documentation builds; warnings are errors"),
     required("loom", "the lanes and the parking protocol, every interleaving"),
     required("proof", "every test that the threat model names was run, and passed")
@@ -173,6 +174,7 @@ pub(crate) fn run(
     let deadline = plan.within.map(|within| start + within);
     let runner = Runner { root, paint, deadline, output: Output::new(to) };
     let reports = runner.run(plan)?;
+    print_slowest(&reports);
     print_summary(&reports, start.elapsed(), paint);
     Ok(reports.iter().all(|report| report.outcome.is_success()))
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::Job;
 use crate::paint::Paint;
 
+/// How many of the slowest tests are listed.
+const SLOWEST: usize = 20;
+
 /// How a job went.
 #[derive(Debug)]
 pub(super) struct Report {
@@ -13,11 +16,25 @@ pub(super) struct Report {
     pub(super) outcome: Outcome,
     pub(super) took: Duration,
     pub(super) note: String,
+    pub(super) tests: Vec<Timed>,
+}
+
+/// A test, and how long it took.
+#[derive(Debug, PartialEq)]
+pub(super) struct Timed {
+    seconds: f64,
+    name: String,
 }
 
 impl Report {
     pub(super) fn not_run(job: Job) -> Self {
-        Self { job, outcome: Outcome::NotRun, took: Duration::ZERO, note: String::new() }
+        Self {
+            job,
+            outcome: Outcome::NotRun,
+            took: Duration::ZERO,
+            note: String::new(),
+            tests: Vec::new(),
+        }
     }
 
     /// What both runs of a job say together.
@@ -72,12 +89,13 @@ impl Display for Outcome {
 }
 
 /// What the summary says about a job beside its outcome: the sum of its `test result:` lines, or its last
-/// `summary:` line.
+/// `summary:` line; and the tests whose time it printed.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     line: Vec<u8>,
-    tests: Option<[u64; 3]>,
+    results: Option<[u64; 3]>,
     summary: String,
+    tests: Vec<Timed>,
 }
 
 impl Notes {
@@ -97,22 +115,46 @@ impl Notes {
         if let Some(summary) = line.strip_prefix("summary: ") {
             summary.trim().clone_into(&mut self.summary);
         } else if let Some(result) = line.strip_prefix("test result: ") {
-            let sum = self.tests.get_or_insert_default();
+            let sum = self.results.get_or_insert_default();
             for (total, kind) in sum.iter_mut().zip(["passed", "failed", "ignored"]) {
                 *total += count(result, kind);
             }
+        } else {
+            self.tests.extend(Timed::read(&line));
         }
     }
 
-    pub(super) fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> (String, Vec<Timed>) {
         self.end_line();
-        match self.tests {
+        let note = match self.results {
             _ if !self.summary.is_empty() => self.summary,
             Some([passed, failed, ignored]) => {
                 format!("{passed} tests passed, {failed} failed, {ignored} ignored")
             }
             None => String::new(),
-        }
+        };
+        (note, self.tests)
+    }
+}
+
+impl Timed {
+    /// Reads a line such as `test path ... ok <0.123s>`.
+    fn read(line: &str) -> Option<Self> {
+        let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        let seconds = outcome.trim_end().strip_suffix("s>")?.split_once('<')?.1.parse().ok()?;
+        Some(Self { seconds, name: name.to_owned() })
+    }
+}
+
+/// Prints which tests took longest, if any job said how long its tests took.
+pub(super) fn print_slowest(reports: &[Report]) {
+    let mut tests: Vec<&Timed> = reports.iter().flat_map(|report| &report.tests).collect();
+    tests.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    if !tests.is_empty() {
+        println!("\nthe slowest tests: CONTRIBUTING.md says why each is worth it");
+    }
+    for Timed { seconds, name } in tests.into_iter().take(SLOWEST) {
+        println!("{seconds:>8.1} s  {name}");
     }
 }
 
@@ -124,7 +166,7 @@ fn count(result: &str, kind: &str) -> u64 {
 
 pub(super) fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
     println!("\n{}", paint.bold("job         outcome          time  "));
-    for Report { job, outcome, took, note } in reports {
+    for Report { job, outcome, took, note, .. } in reports {
         let line =
             format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
         println!("{}", line.trim_end());
@@ -161,12 +203,16 @@ pub(super) fn seconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Notes;
+    use super::{Notes, Timed};
 
-    fn notes(output: &str) -> String {
+    fn read(output: &str) -> (String, Vec<Timed>) {
         let mut notes = Notes::default();
         notes.read(output.as_bytes());
         notes.finish()
+    }
+
+    fn notes(output: &str) -> String {
+        read(output).0
     }
 
     #[test]
@@ -181,5 +227,12 @@ mod tests {
     fn a_summary_line_goes_before_test_results() {
         assert_eq!(notes("test result: ok. 3 passed; 0 failed\nsummary: 21 crates\n"), "21 crates");
         assert_eq!(notes("nothing to say\n"), "");
+    }
+
+    #[test]
+    fn the_time_of_a_test_is_read_where_it_is_printed() {
+        let output = "test a::b ... ok <0.250s>\ntest a::c ... ok\ntest d - should panic ... FAILED <12.000s>";
+        let timed = |name: &str, seconds| Timed { seconds, name: name.to_owned() };
+        assert_eq!(read(output).1, [timed("a::b", 0.25), timed("d - should panic", 12.0)]);
     }
 }

@@ -105,7 +105,8 @@ impl<W: Write + Send> Runner<'_, W> {
         };
         let took = start.elapsed();
         self.title(job, &format!("<== {}: {outcome}, {}", job.name, seconds(took)))?;
-        Ok(Report { job, outcome, took, note: notes.finish() })
+        let (note, tests) = notes.finish();
+        Ok(Report { job, outcome, took, note, tests })
     }
 
     fn command(&self, script: &Path, limit: Option<Duration>) -> Command {
