@@ -37,7 +37,13 @@ impl<S: Service> Driver<S> {
 
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         if let Some(pause) = &mut self.pause {
-            ready!(pause.as_mut().poll(context));
+            if pause.as_mut().poll(context).is_pending() {
+                // Requests go on.
+                if let Some(shared) = self.shared.upgrade() {
+                    shared.lock().publish();
+                }
+                return Poll::Pending;
+            }
             self.pause = None;
         }
         let Some(shared) = self.shared.upgrade() else { return Poll::Ready(Step::Over) };

@@ -60,6 +60,8 @@ struct Answer<'a, S: Service, R> {
     kind: Kind<S, R>,
     ticket: Ticket,
     limit: Limit,
+    /// Whether sending it was the first poll.
+    was_polled: bool,
     /// Set when the wait is no longer a short one.
     timer: Option<Pin<Box<Sleep>>>,
     is_answered: bool,
@@ -319,13 +321,29 @@ where
         request: &S::Request,
         mut limit: Limit,
     ) -> Result<S::Response, CallError> {
-        let send = |state: &mut State<S>| state.send(request, self.backpressure);
-        let ticket = self.send(send, &mut limit).await?;
-        self.answer(Kind::CALL, ticket, limit).await
+        let begun = poll_fn(|context| {
+            let waker = context.waker();
+            Poll::Ready(self.shared.try_begin(request, self.backpressure, waker))
+        });
+        let (ticket, was_polled) = match begun.await {
+            Some(ticket) => (ticket, true),
+            None => {
+                let send = |state: &mut State<S>| state.send(request, self.backpressure);
+                (self.send(send, &mut limit).await?, false)
+            }
+        };
+        self.answer(Kind::CALL, ticket, limit, was_polled).await
     }
 
-    fn answer<R>(&self, kind: Kind<S, R>, ticket: Ticket, limit: Limit) -> Answer<'_, S, R> {
-        Answer { shared: &self.shared, kind, ticket, limit, timer: None, is_answered: false }
+    fn answer<R>(
+        &self,
+        kind: Kind<S, R>,
+        ticket: Ticket,
+        limit: Limit,
+        was_polled: bool,
+    ) -> Answer<'_, S, R> {
+        let shared = &self.shared;
+        Answer { shared, kind, ticket, limit, was_polled, timer: None, is_answered: false }
     }
 
     pub(super) async fn exchange_batch<'r>(
@@ -342,7 +360,7 @@ where
         let sent = self.send(send, &mut limit).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;
-        self.answer(Kind::BATCH, ticket, limit).await?.open::<S>()
+        self.answer(Kind::BATCH, ticket, limit, false).await?.open::<S>()
     }
 
     /// Sends something, waiting for room if [`Backpressure`] says so, and counts what was not sent.
@@ -368,10 +386,9 @@ where
         send: &mut impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
         let mut state = self.shared.lock();
-        if state.in_line == 0 || self.backpressure == Backpressure::Grow {
-            send(&mut state)
-        } else {
-            Err(CallError::WouldBlock)
+        match state.may_pass_line(self.backpressure) {
+            true => send(&mut state),
+            false => Err(CallError::WouldBlock),
         }
     }
 
@@ -424,6 +441,9 @@ impl<S: Service, R> Future for Answer<'_, S, R> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.get_mut();
         let (is_timed, waker) = (call.timer.is_some(), context.waker());
+        if std::mem::take(&mut call.was_polled) {
+            return Poll::Pending;
+        }
         match call.shared.poll_answer(call.kind, call.ticket, waker, is_timed) {
             Polled::Answered(answer) => {
                 call.is_answered = true;

@@ -11,7 +11,7 @@ use tokio::sync::Mutex as Line;
 use tokio::task::AbortHandle;
 
 use super::waiters::{Asked, Waiters};
-use crate::session::{ArrivedBatch, Packed};
+use crate::session::{ArrivedBatch, Packed, Replied};
 use crate::transport::clock;
 use crate::{Backpressure, CallError, Executed, Service, Session};
 
@@ -21,6 +21,8 @@ const MOST_PER_TURN: usize = 64;
 const ALONE: u32 = 16;
 /// Of such calls, one in so many waits for the driver: others have their turn, and can be noticed.
 const YIELD_EVERY: u32 = 64;
+/// The most requests that wait for the driver's turn, which publishes them together.
+const MOST_UNPUBLISHED: u32 = 8;
 /// Looks of such a task before it gives other threads the session.
 const LOOKS: u32 = 4;
 /// Steps without sleep after which tasks that wait set their timers: about a millisecond, unless answers keep coming.
@@ -57,6 +59,8 @@ pub(super) struct State<S: Service> {
     /// Requests sent, and how many there were at the driver's last step without any in flight.
     sent: u64,
     seen_sent: u64,
+    /// Requests that were written, and are published in the driver's next turn.
+    unpublished: u32,
     /// Steps of the driver since it slept.
     steps: u32,
     /// Calls in a row that were sent while no other was in flight.
@@ -141,6 +145,7 @@ impl<S: Service> Shared<S> {
             ran_out: false,
             sent: 0,
             seen_sent: 0,
+            unpublished: 0,
             steps: 0,
             alone: 0,
             waits_since: None,
@@ -191,6 +196,41 @@ impl<S: Service> Shared<S> {
         }
     }
 
+    /// Sends a call, and waits for its answer, if that takes nothing but a record in the lane and the driver is about to have
+    /// its turn: the fast path of sending it and [`Shared::poll_answer`]. Returns `None`, and sends nothing, otherwise.
+    ///
+    /// The driver publishes such requests together: each publication takes the line of `tail` from the cache of the peer,
+    /// which looks at it again and again.
+    pub(super) fn try_begin(
+        &self,
+        request: &S::Request,
+        backpressure: Backpressure,
+        waker: &Waker,
+    ) -> Option<Ticket> {
+        let mut state = self.lock();
+        let is_soon = state.spins
+            && self.wakes_by_request
+            && state.may_pass_line(backpressure)
+            && state.may_send().is_ok()
+            && state.session.is_waiting()
+            && self.is_driven();
+        if !is_soon {
+            return None;
+        }
+        let ticket = state.session.try_write(request)?;
+        state.count_sent(true);
+        state.calls.expect(ticket);
+        state.calls.ask(ticket, waker, false);
+        if state.unpublished == 0 {
+            state.wake_driver();
+        }
+        state.unpublished += 1;
+        if state.unpublished >= MOST_UNPUBLISHED {
+            state.publish();
+        }
+        Some(ticket)
+    }
+
     /// No code that holds this lock can panic during a change, except decoding of an answer, which has already been
     /// taken by then.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<S>> {
@@ -211,6 +251,18 @@ impl<S: Service> Drop for Shared<S> {
 }
 
 impl<S: Service> State<S> {
+    /// Returns whether no task waits for room, or growing makes some.
+    pub(super) fn may_pass_line(&self, backpressure: Backpressure) -> bool {
+        self.in_line == 0 || backpressure == Backpressure::Grow
+    }
+
+    /// Publishes the requests that were only written.
+    pub(super) fn publish(&mut self) {
+        if std::mem::take(&mut self.unpublished) > 0 {
+            self.session.publish();
+        }
+    }
+
     /// Sends a request if there is room for it now.
     pub(super) fn send(
         &mut self,
@@ -234,8 +286,7 @@ impl<S: Service> State<S> {
 
     /// Starts to look for the answer to a request that was just sent, or leaves that to the doorbell.
     fn await_answer(&mut self, was_waiting: bool) {
-        self.sent = self.sent.wrapping_add(1);
-        self.alone = if was_waiting { 0 } else { self.alone.wrapping_add(1) };
+        self.count_sent(was_waiting);
         if self.spins {
             return;
         }
@@ -246,6 +297,11 @@ impl<S: Service> State<S> {
         } else if self.waits_since.is_none() {
             self.waits_since = Some(clock::now());
         }
+    }
+
+    fn count_sent(&mut self, was_waiting: bool) {
+        self.sent = self.sent.wrapping_add(1);
+        self.alone = if was_waiting { 0 } else { self.alone.wrapping_add(1) };
     }
 
     /// From now on, this end looks for answers instead of being rung.
@@ -427,6 +483,7 @@ impl<S: Service> State<S> {
         if self.over.is_some() {
             return Step::Over;
         }
+        self.publish();
         match &mut self.driver {
             Some(known) => known.clone_from(driver),
             none => *none = Some(driver.clone()),
@@ -527,9 +584,14 @@ impl<S: Service> State<S> {
         let mut taken = 0;
         while taken < MOST_PER_TURN {
             let before = taken;
-            if let Some((ticket, answer)) = self.session.try_reply()? {
-                self.calls.hand_on(ticket, answer, woken);
-                taken += 1;
+            let calls = &mut self.calls;
+            match self.session.try_reply_to(|of, response| calls.answer(of, response, woken))? {
+                Replied::Nothing => {}
+                Replied::Passed => taken += 1,
+                Replied::Other(ticket, answer) => {
+                    self.calls.hand_on(ticket, answer, woken);
+                    taken += 1;
+                }
             }
             if self.batches.is_any() {
                 if let Some((ticket, answer)) = self.session.try_arrived_batch()? {

@@ -18,8 +18,14 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(crate) fn try_send(&mut self, request: &S::Request) -> Option<Ticket> {
         let ticket = self.try_write(request)?;
-        self.drive.commit();
+        self.publish();
         Some(ticket)
+    }
+
+    /// Publishes what [`Session::try_write`] wrote.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.drive.commit();
     }
 
     /// Encodes a request and writes it, if that takes nothing but a record in the lane. Returns `None`, and writes
@@ -29,7 +35,7 @@ impl<S: Service> Session<S> {
     /// cache, and so waits for all stores before them too, including those to the lane's lines, which the peer's
     /// cache holds.
     #[inline]
-    pub(super) fn try_write(&mut self, request: &S::Request) -> Option<Ticket> {
+    pub(crate) fn try_write(&mut self, request: &S::Request) -> Option<Ticket> {
         self.outbox.clear();
         if request.as_payload().is_some() {
             return None;
