@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     FutexSameCpu,
     /// A Unix socket connected and accepted, and two pages and two lanes of the default size handed over.
     Connect,
+    /// A lane handed over each way that takes records of this size, and these bytes copied each way.
+    Grow { size: usize },
     /// Two words of private memory, loaded with Acquire.
     TwoLoads,
     /// Names, paths and ids of so many cgroups, compared at known positions.
@@ -45,6 +47,8 @@ const LARGEST_IN_RINGS: usize = 64 << 10;
 /// What a session's page and lane have.
 const PAGE: usize = 4 << 10;
 const LANE: usize = 16 << 10;
+/// Bytes of the lane in which a large message begins to go in parts.
+const STREAMED: usize = 256 << 10;
 /// Items of the average batch, and their bytes.
 const ITEMS: u64 = 501;
 
@@ -80,6 +84,7 @@ impl Kind {
             Self::Futex { gap } => spaced(futex::Floor::start(cpus)?, gap),
             Self::FutexSameCpu => in_a_row(futex::Floor::start(Cpus::same()?)?),
             Self::Connect => connect(cpus)?,
+            Self::Grow { size } => grow(cpus, size)?,
             Self::TwoLoads => {
                 let words = Words::new();
                 Box::new(move |span| in_time(span, 1_000, |n| Ok(words.loads(n))))
@@ -137,6 +142,9 @@ impl Kind {
             Self::Futex { .. } => "bare futex ping-pong with the same gaps, median",
             Self::FutexSameCpu => "bare futex ping-pong on one processor",
             Self::Connect => "bare socket connected and accepted, and the same regions handed over",
+            Self::Grow { .. } => {
+                "two processes spin: the same regions handed over, and the bytes copied, each way"
+            }
             Self::TwoLoads => "two loads of one's own memory with Acquire",
             Self::Found { .. } => {
                 "the same names, paths and ids compared where they are known to lie, in one's own memory"
@@ -208,6 +216,25 @@ fn connect(cpus: Cpus) -> Outcome<Measure> {
         let page = in_time(each, 4, |n| Ok(pages.acknowledged(n)?))?;
         let lane = in_time(each, 4, |n| Ok(lanes.acknowledged(n)?))?;
         Ok(sockets + 2.0 * page + 2.0 * lane)
+    }))
+}
+
+/// The lanes that such a request and its answer make, then the call; one after the other.
+fn grow(cpus: Cpus, size: usize) -> Outcome<Measure> {
+    // A record is at most half a lane, with its header. What has no room in 256 KiB goes in parts, for which the lane doubles.
+    let lanes = match (2 * size + 1).next_power_of_two() {
+        lane if lane <= STREAMED => vec![lane],
+        _ => vec![STREAMED, 2 * STREAMED],
+    };
+    let floors = lanes.into_iter().map(|lane| handover::Floor::start(cpus, lane));
+    let mut lanes = floors.collect::<Result<Vec<_>, _>>()?;
+    let mut calls = hot::Bare::start(cpus, size)?;
+    Ok(Box::new(move |span| {
+        let mut took = in_time(span / 2, 16, |n| Ok(calls.round_trips(n)?))?;
+        for lane in &mut lanes {
+            took += 2.0 * in_time(span / 4, 4, |n| Ok(lane.acknowledged(n)?))?;
+        }
+        Ok(took)
     }))
 }
 

@@ -130,7 +130,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let connect = Scenario::new("connect", None, Work::Connect, Kind::Connect, Wants::Nothing);
     all.push(Scenario { unit: "connection", clock: Clock::Each, millis: 40, ..connect });
     for size in [48 << 10, 1 << 20] {
-        let floor = Kind::Hot { size };
+        let floor = Kind::Grow { size };
         let grow = hot("grow", Bytes(size), Work::Grow { size }, floor);
         all.push(Scenario { clock: Clock::Each, wants: Wants::Nothing, millis: 40, ..grow });
     }
