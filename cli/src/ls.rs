@@ -17,9 +17,10 @@ use crate::stat::Asker;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 \"stale\" is the endpoint of a killed provider: the next provider replaces it. \"netipc\" is a provider of
-Netdata's plugin-ipc that does not speak Bellwire. \"squatted\" is an invalid endpoint: a process listens
-on it without holding the lock, or it is not a socket. Remove it, unless it is systemd that listens, for a
-provider that it has not started yet.
+Netdata's plugin-ipc that does not speak Bellwire. \"activated\" is an endpoint on which systemd listens: it
+starts the provider at the first call. \"squatted\" is an invalid endpoint: a process listens on it without
+holding the lock, or it is not a socket. Remove it. \"unknown\": this user cannot see who listens or serves;
+root can.
 Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
 
 Examples:
@@ -147,6 +148,7 @@ impl Endpoint {
             Liveness::Stale => ("stale", None),
             Liveness::Squatted if speaks_netipc(run_dir, info) => ("netipc", None),
             Liveness::Squatted => ("squatted", None),
+            Liveness::Activated => ("activated", None),
             Liveness::Unknown => ("unknown", None),
         };
         let asker = Asker { run_dir, timeout: TELLS, method: None };

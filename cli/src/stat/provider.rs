@@ -42,11 +42,12 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Returns each service that is served, or may be.
+    /// Returns each service that is served, or may be. A connection would start an activated one.
     pub(crate) fn all(&self) -> Result<Vec<Provider>, Failure> {
         let endpoints = self.run_dir.endpoints();
         let endpoints = endpoints.map_err(|error| ls::unlisted(self.run_dir, &error))?;
-        let alive = endpoints.into_iter().filter(|endpoint| endpoint.liveness != Liveness::Stale);
+        let idle = [Liveness::Stale, Liveness::Activated];
+        let alive = endpoints.into_iter().filter(|endpoint| !idle.contains(&endpoint.liveness));
         Ok(alive.map(|endpoint| self.one(endpoint.service)).collect())
     }
 

@@ -40,6 +40,8 @@ pub enum Liveness {
     /// The name is taken by something else: a socket whose listener does not hold the lock, a socket and a lock of different
     /// users, or an object that is not a socket.
     Squatted,
+    /// systemd listens, and starts the provider when a client connects.
+    Activated,
     /// This process cannot find out.
     Unknown,
 }
@@ -96,7 +98,8 @@ pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
 /// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name.
 ///
 /// Liveness is read from `/proc/locks` ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which
-/// disturbs nobody. Only a lock that does not appear there is tried, shared and for a moment.
+/// disturbs nobody. Only a lock that does not appear there is tried, shared and for a moment. Nobody is connected to: that would
+/// start what systemd activates.
 ///
 /// # Errors
 /// [`ListError`] when the directory cannot be read.
@@ -110,15 +113,17 @@ pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
         let path = entry.map_err(failed)?.path();
         let Some(service) = service_of(&path) else { continue };
         let Ok(stat) = no_follow(&path) else { continue };
-        let held = liveness(&lock_path(run_dir, service), &locks);
-        let is_squatted = FileType::from_raw_mode(stat.st_mode) != FileType::Socket
-            || match held {
-                Liveness::Alive(_) => is_of_another(&stat, &lock_path(run_dir, service)),
-                _ => is_listened_on(&path, &sockets),
-            };
+        let lock = lock_path(run_dir, service);
+        let held = liveness(&lock, &locks);
+        let liveness = match held {
+            _ if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => Liveness::Squatted,
+            Liveness::Alive(_) if is_of_another(&stat, &lock) => Liveness::Squatted,
+            Liveness::Alive(_) => held,
+            _ => listener(&path, &sockets).map_or(held, |inode| holder(inode, &stat)),
+        };
         endpoints.push(EndpointInfo {
             service,
-            liveness: if is_squatted { Liveness::Squatted } else { held },
+            liveness,
             mode: stat.st_mode & 0o7777,
             owner: stat.st_uid,
             path,
@@ -133,20 +138,43 @@ fn is_of_another(socket: &Stat, lock: &Path) -> bool {
     socket.st_uid != 0 && no_follow(lock).is_ok_and(|lock| lock.st_uid != socket.st_uid)
 }
 
-/// Returns whether a process listens at that path, according to `/proc/net/unix` of this network namespace
+/// Returns the inode of the socket that listens at that path, according to `/proc/net/unix` of this network namespace
 /// ([`proc_pid_net(5)`](https://man7.org/linux/man-pages/man5/proc_pid_net.5.html)): flags of 0x10000, and the path as the
 /// listener spelled it.
-fn is_listened_on(path: &Path, sockets: &[u8]) -> bool {
+fn listener<'a>(path: &Path, sockets: &'a [u8]) -> Option<&'a str> {
     let real = fs::canonicalize(path);
     let names = [Ok(path.to_owned()), real];
-    sockets.split(|byte| *byte == b'\n').any(|line| {
+    sockets.split(|byte| *byte == b'\n').find_map(|line| {
         let flags = line.split(|byte| *byte == b' ').nth(3);
-        flags == Some(b"00010000")
-            && names.iter().flatten().any(|name| {
-                let rest = line.strip_suffix(name.as_os_str().as_bytes());
-                rest.is_some_and(|rest| rest.ends_with(b" "))
-            })
+        let mut names = names.iter().flatten().filter(|_| flags == Some(b"00010000"));
+        let rest = names.find_map(|name| line.strip_suffix(name.as_os_str().as_bytes()))?;
+        std::str::from_utf8(rest.strip_suffix(b" ")?).ok()?.split_ascii_whitespace().last()
     })
+}
+
+/// Returns what is listening on a socket without holding the lock, by the descriptors of those processes that this one may
+/// inspect.
+fn holder(inode: &str, file: &Stat) -> Liveness {
+    let mut found = Liveness::Unknown;
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
+        let Some(pid) = pid.filter(|pid| has_socket(*pid, inode)) else { continue };
+        found = Liveness::Squatted;
+        let is_systemd =
+            fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(b"systemd"));
+        // Any process may take that name.
+        if is_systemd && (pid == 1 || is_trusted(file.st_uid)) {
+            return Liveness::Activated;
+        }
+    }
+    found
+}
+
+fn has_socket(pid: u32, inode: &str) -> bool {
+    let name = format!("socket:[{inode}]");
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
+    targets.any(|target| target.as_os_str() == &*name)
 }
 
 fn service_of(path: &Path) -> Option<ServiceName> {

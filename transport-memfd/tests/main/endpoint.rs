@@ -1,8 +1,11 @@
 use std::fs;
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 
 use bellwire_memfd::endpoint::{
@@ -252,6 +255,34 @@ fn a_live_squatter_is_told_from_a_stale_socket() {
     assert_eq!(states()[0], Liveness::Alive(Some(std::process::id())));
     std::os::unix::fs::chown(endpoint.path(), Some(65534), None).unwrap();
     assert_eq!(states()[0], Liveness::Squatted);
+}
+
+/// A stand-in has systemd's name and keeps the socket open, as systemd does while its unit is idle.
+#[test]
+fn a_socket_of_systemd_is_activated_and_nobody_connects_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let systemd = dir.path().join("systemd");
+    symlink("/bin/sh", &systemd).unwrap();
+    let listener = UnixListener::bind(socket_path(dir.path(), service("a"))).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let state = || list(dir.path()).unwrap()[0].liveness;
+    let mut command = Command::new(systemd);
+    command.arg0("sh").args(["-c", "echo >&2; read line"]).stdin(Stdio::piped());
+    let socket = OwnedFd::from(listener.try_clone().unwrap());
+    let mut manager = command.stdout(socket).stderr(Stdio::piped()).spawn().unwrap();
+    drop(command);
+    assert_eq!(manager.stderr.take().unwrap().read(&mut [0]).unwrap(), 1);
+    assert_eq!(state(), Liveness::Activated);
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    // Whoever binds a socket of another user can take systemd's name, too.
+    if rustix::process::geteuid().is_root() {
+        let path = socket_path(dir.path(), service("a"));
+        std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        assert_eq!(state(), Liveness::Squatted);
+    }
+    drop(manager.stdin.take());
+    manager.wait().unwrap();
+    assert_eq!(state(), Liveness::Squatted);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub enum Liveness {
     Stale,
     /// The name is taken by something else. Never on Windows, where the pipe's owner shows that.
     Squatted,
+    /// A service manager listens, and starts the provider when a client connects. Never on Windows.
+    Activated,
     /// This process cannot find out.
     Unknown,
 }
