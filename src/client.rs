@@ -10,7 +10,7 @@ use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
-use crate::transport::arrivals::Arrivals;
+use crate::transport::arrivals::{self, Arrivals};
 use crate::transport::doorbell::Event;
 use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
@@ -513,6 +513,7 @@ impl<S: Service> Client<S> {
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.arrivals = None;
+                arrivals::release();
                 self.phase = Phase::Ready(Box::new(session));
             }
             Err(error) => {

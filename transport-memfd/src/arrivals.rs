@@ -10,13 +10,16 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::doorbell::Eventfd;
 use crate::fork::Home;
-use crate::notify::Notify;
+use crate::notify::{self, Notify};
+use crate::reaper;
 
 /// The run directories that this process watches.
 static WATCHED: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
+/// The inotify instance of the last wait that ended, for the next one.
+static SPARE: Mutex<Option<(Home, OwnedFd)>> = Mutex::new(None);
 
 /// A wait for an endpoint to come up: readable when one may have. All waits of a process for a run directory share one
-/// inotify instance, of which a user has few (`fs.inotify.max_user_instances`).
+/// inotify instance, which later waits use again: a user has few (`fs.inotify.max_user_instances`), and a close takes some 20 ms.
 #[derive(Debug)]
 pub struct Arrivals {
     /// Both of the others.
@@ -40,6 +43,14 @@ pub(crate) fn touch(socket: &Path) {
     let times = Timestamps { last_access: now, last_modification: now };
     // The file is this process's own. If that fails, a waiting client tries again at the next change.
     let _ = utimensat(CWD, socket, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+/// Closes the inotify instance that the next wait would use again: a process that has found its provider keeps none from others.
+pub fn release() {
+    // In a child of fork the lock may be held for ever.
+    if let Ok(mut spare) = SPARE.try_lock() {
+        spare.take().into_iter().for_each(|(_, fd)| reaper::reap(fd));
+    }
 }
 
 impl Arrivals {
@@ -94,12 +105,25 @@ impl Watched {
         if let Some(watched) = all.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(watched);
         }
-        let notify = Notify::watch_arrivals(run_dir)?;
+        let spare = lock(&SPARE).take().filter(|(home, _)| home.is_here());
+        let fd = spare.map_or_else(notify::create, |(_, fd)| Ok(fd))?;
+        let notify = Notify::of_arrivals(fd, run_dir)?;
         let bells = Mutex::default();
         let run_dir = run_dir.to_owned();
         let watched = Arc::new(Self { home: Home::here(), run_dir, notify, bells });
+        watched.notify.look()?;
         all.push(Arc::downgrade(&watched));
         Ok(watched)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // That of a child of fork is its parent's, too.
+        let fd = if self.home.is_here() { self.notify.retire() } else { None };
+        if let Some(other) = fd.and_then(|fd| lock(&SPARE).replace((self.home, fd))) {
+            reaper::reap(other.1);
+        }
     }
 }
 
@@ -111,6 +135,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::time::Duration;
 
     use super::*;
@@ -120,8 +145,43 @@ mod tests {
         poll::wait_readable(&[arrivals.as_fd()], Some(clock::now())).unwrap().any()
     }
 
+    /// The test of all waits, in which two wait at once, does not run meanwhile.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn instance(arrivals: &Arrivals) -> i32 {
+        arrivals.watched.notify.as_fd().as_raw_fd()
+    }
+
+    #[test]
+    fn lone_waits_use_one_inotify_instance_until_it_is_released() {
+        let _alone = lock(&ALONE);
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let socket = dirs[0].path().join("echo.sock");
+        File::create(&socket).unwrap();
+        let first = instance(&Arrivals::watch(dirs[1].path()).unwrap());
+        for turn in 0..200 {
+            let arrivals = Arrivals::watch(dirs[turn % 2].path()).unwrap();
+            assert_eq!(instance(&arrivals), first, "wait {turn} made another");
+            touch(&socket);
+            assert_eq!(is_readable(&arrivals), turn % 2 == 0, "a wait sees its own run dir");
+        }
+        let events = lock(&SPARE).take().unwrap();
+        assert_eq!(events.0, Home::here());
+        let is_readable =
+            poll::wait_readable(&[events.1.as_fd()], Some(clock::now())).unwrap().any();
+        assert!(!is_readable, "nothing piles up while nobody waits");
+        touch(&socket);
+        let is_readable =
+            poll::wait_readable(&[events.1.as_fd()], Some(clock::now())).unwrap().any();
+        assert!(!is_readable, "nothing is watched while nobody waits");
+        *lock(&SPARE) = Some(events);
+        release();
+        assert!(lock(&SPARE).is_none());
+    }
+
     #[test]
     fn all_waits_share_one_watch_and_each_of_them_is_told() {
+        let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
         let run_dir = dir.path().join("not/yet");
         let [first, second] = [(); 2].map(|()| Arrivals::watch(&run_dir).unwrap());

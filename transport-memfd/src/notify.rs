@@ -1,10 +1,12 @@
 //! Notices that endpoint files are gone or were replaced, by
 //! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html) instead of polling.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -14,11 +16,13 @@ use crate::reaper;
 /// Watches the run directory, or where it was. Readable when something may have happened.
 #[derive(Debug)]
 pub struct Notify {
-    /// `None` only during drop.
+    /// `None` only when it is retired.
     fd: Option<OwnedFd>,
     run_dir: PathBuf,
     /// What happens to files in the run directory that is of interest.
     within: WatchFlags,
+    /// What [`Notify::retire`] ends.
+    watches: Mutex<BTreeSet<i32>>,
 }
 
 impl Notify {
@@ -27,21 +31,31 @@ impl Notify {
     pub fn watch(run_dir: &Path) -> Option<Self> {
         // Others can only create files of other names: only a rename can replace ours.
         let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let notify = Self::create(run_dir, within).ok()?;
+        let notify = Self::new(create().ok()?, run_dir, within).ok()?;
         let _ = notify.look();
         Some(notify)
     }
 
-    /// Watches a run directory for endpoints that begin to listen: see [`touch`](crate::arrivals::touch).
-    pub(crate) fn watch_arrivals(run_dir: &Path) -> io::Result<Self> {
-        let notify = Self::create(run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)?;
-        notify.look()?;
-        Ok(notify)
+    /// From its first [`Notify::look`] on, watches a run directory for endpoints that begin to listen: see
+    /// [`touch`](crate::arrivals::touch).
+    pub(crate) fn of_arrivals(fd: OwnedFd, run_dir: &Path) -> io::Result<Self> {
+        Self::new(fd, run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)
     }
 
-    fn create(run_dir: &Path, within: WatchFlags) -> io::Result<Self> {
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { fd: Some(fd), run_dir: std::path::absolute(run_dir)?, within })
+    fn new(fd: OwnedFd, run_dir: &Path, within: WatchFlags) -> io::Result<Self> {
+        let run_dir = std::path::absolute(run_dir)?;
+        Ok(Self { fd: Some(fd), run_dir, within, watches: Mutex::default() })
+    }
+
+    /// Ends its watches, and leaves the inotify instance for another use.
+    pub(crate) fn retire(&mut self) -> Option<OwnedFd> {
+        let watches = self.watches.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for watch in std::mem::take(watches) {
+            // Some ended with their directories.
+            let _ = inotify::remove_watch(self.as_fd(), watch);
+        }
+        self.drain();
+        self.fd.take()
     }
 
     /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
@@ -73,7 +87,11 @@ impl Notify {
             let mut failed = None;
             let mut dirs = self.run_dir.ancestors().enumerate();
             let nearest = dirs.find(|(above, dir)| match self.watch_dir(dir, *above > 0) {
-                Ok(_) => true,
+                Ok(watch) => {
+                    let watches = self.watches.lock();
+                    watches.unwrap_or_else(PoisonError::into_inner).insert(watch);
+                    true
+                }
                 Err(Errno::NOENT | Errno::NOTDIR) => false,
                 Err(error) => {
                     failed.get_or_insert_with(|| unwatched(dir, error));
@@ -96,6 +114,24 @@ impl Notify {
         let comes = WatchFlags::CREATE | WatchFlags::DELETE | moves;
         inotify::add_watch(self, dir, itself | if is_above { comes } else { self.within })
     }
+}
+
+/// Creates an inotify instance, of which a user has few.
+///
+/// # Errors
+/// That of the system call, with what to do.
+pub(crate) fn create() -> io::Result<OwnedFd> {
+    let created = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+    created.map_err(|error| {
+        let advice = match error {
+            Errno::MFILE => {
+                "raise fs.inotify.max_user_instances, or the limit of open files (RLIMIT_NOFILE)"
+            }
+            _ => "see inotify_init(2)",
+        };
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("no inotify instance: {error}: {advice}"))
+    })
 }
 
 /// Says what to do about a directory that cannot be watched.

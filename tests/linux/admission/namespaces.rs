@@ -8,7 +8,7 @@ use bellwire::{RunDir, Server};
 use super::{is_root, says, set_mode};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::kernel::start_unshared;
+use crate::support::kernel::{can_unshare, start_unshared};
 use crate::support::roles::parse_stats;
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, TestServer};
@@ -32,16 +32,6 @@ const NAMESPACES: [&[&str]; 6] = [
         "--uts",
     ],
 ];
-
-/// Whether unshare(1) makes user namespaces here; says so if not.
-fn can_unshare() -> bool {
-    let made = Command::new("unshare").args(["--user", "true"]).output();
-    let can = made.as_ref().is_ok_and(|made| made.status.success());
-    if !can {
-        eprintln!("not run: unshare --user does not work here: {made:?}");
-    }
-    can
-}
 
 /// Its own files appear to belong to an unmapped user: it takes no name, since the owner of the run dir could take it
 /// away.

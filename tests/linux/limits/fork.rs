@@ -2,6 +2,7 @@
 //! The embedding process forks, and the child continues in the same program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use bellwire::{
     CallError, Client, Doorbell, ErrorKind, PublishError, Publisher, RefreshError, Refreshed,
@@ -11,10 +12,11 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::support::child::{Parent, Process, Voice};
 use crate::support::gate::Gate;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::{PATIENCE, patience};
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
 use crate::support::test_server::{Dir, patient, serve_all};
+use bellwire_memfd::poll;
 
 /// More than a reader copies: it is mapped.
 const MAPPED: u64 = 40_000;
@@ -55,6 +57,8 @@ struct Everything {
     fresh: Client<Echo>,
     cache: SnapshotCache<Numbers>,
     empty: Client<Hold>,
+    /// Waits for a provider.
+    absent: Client<Hold>,
 }
 
 impl Everything {
@@ -81,7 +85,9 @@ impl Everything {
         builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
         let empty = Client::with_config(&run_dir, patient());
         let clients = clients.into();
-        Self { run_dir, server, publisher, builder, clients, fresh, cache, empty }
+        let mut absent = Client::with_config(&nowhere(&run_dir), patient());
+        absent.as_arrival_fd().unwrap();
+        Self { run_dir, server, publisher, builder, clients, fresh, cache, empty, absent }
     }
 
     fn use_it(mut self) {
@@ -116,6 +122,9 @@ impl Everything {
         let error = self.builder.serve::<Hold>(|_, number| Ok(number)).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("after the fork"));
         assert!(matches!(self.builder.start(), Err(ServeError::Forked)));
+        let mut absent = Client::<Hold>::with_config(&nowhere(&self.run_dir), patient());
+        let none = absent.wait_available(Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(none, CallError::Deadline { .. }), "{none}");
         // Its own client works like any other.
         let mut own = Client::<Echo>::with_config(&self.run_dir, patient());
         assert_eq!(own.call(&vec![7; 100_000]).unwrap(), vec![7; 100_000]);
@@ -131,11 +140,22 @@ impl Everything {
         assert_eq!(self.cache.current().unwrap().generation(), generation);
         let sockets = std::fs::read_dir(self.run_dir.path().join("other")).unwrap();
         assert_eq!(sockets.count(), 2, "a socket and its lock");
+        let nowhere = nowhere(&self.run_dir);
+        std::fs::create_dir(nowhere.path()).unwrap();
+        let is_told = poll::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(patience()));
+        assert!(is_told.unwrap(), "the wait was ended by a child");
+        std::fs::remove_dir(nowhere.path()).unwrap();
+        self.absent.refresh();
         let lost = self.server.stats().lost;
         assert_eq!(lost, 0);
         let mut another = Client::<Echo>::with_config(&self.run_dir, patient());
         assert_eq!(another.call(&vec![6]).unwrap(), [6]);
     }
+}
+
+/// A run dir where nobody serves.
+fn nowhere(run_dir: &RunDir) -> RunDir {
+    RunDir::new(run_dir.path().join("nowhere"))
 }
 
 #[track_caller]

@@ -12,6 +12,7 @@ mod memory;
 mod quotas;
 mod run_dir;
 mod signals;
+mod watches;
 
 use crate::support::child::Parent;
 
@@ -24,6 +25,7 @@ pub(crate) fn play(parent: Parent, role: &str) {
         "fork" => fork::play(parent),
         "run-dir" => run_dir::play(parent),
         "signals" => signals::play(parent, role.contains("workers")),
+        "watches" => watches::play(parent),
         part => panic!("no such part: {part}"),
     }
 }

@@ -14,6 +14,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::child::Process;
 use super::guard::until;
 
+/// Whether unshare(1) makes user namespaces here; says so if not.
+pub(crate) fn can_unshare() -> bool {
+    let made = Command::new("unshare").args(["--user", "true"]).output();
+    let can = made.as_ref().is_ok_and(|made| made.status.success());
+    if !can {
+        eprintln!("not run: unshare --user does not work here: {made:?}");
+    }
+    can
+}
+
 /// Starts a process by unshare(1), in namespaces of its own as the options say.
 pub(crate) fn start_unshared(options: &[&str], role: &str, run_dir: &RunDir) -> Process {
     let mut command = Command::new("unshare");

@@ -1,0 +1,31 @@
+//! A user without inotify instances.
+
+use std::fs;
+
+use bellwire::{Client, RunDir};
+
+use crate::support::child::Parent;
+use crate::support::guard::PATIENCE;
+use crate::support::kernel::{can_unshare, start_unshared};
+use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
+
+/// Waits for a provider in a user namespace that may have no instance.
+pub(super) fn play(mut parent: Parent) {
+    fs::write("/proc/sys/user/max_inotify_instances", "0").unwrap();
+    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
+    parent.tell("ready");
+    let _ = parent.hear();
+    parent.tell(&client.wait_available(PATIENCE).unwrap_err().to_string());
+}
+
+#[test]
+fn a_wait_without_an_inotify_instance_says_which_limit_to_raise() {
+    if !can_unshare() {
+        return;
+    }
+    let dir = Dir::new();
+    let options = ["--user", "--map-root-user"];
+    let told = start_unshared(&options, "limits watches", &dir.run_dir).ask("wait");
+    assert!(told.contains("raise fs.inotify.max_user_instances"), "{told}");
+}
