@@ -1,7 +1,11 @@
-//! Bounds what serde builds of a peer's bytes: how deep it goes, and how many items it has.
+//! Bounds what serde builds of a peer's bytes: how deep it goes, how many items it has, and how much memory it takes.
 //!
-//! `postcard` bounds neither. A type that contains itself would overflow the stack, a byte for each level, and a list of values
-//! without bytes would be as long as its announced count.
+//! `postcard` bounds none of them. A type that contains itself would overflow the stack, a byte for each level; a list of values
+//! without bytes would be as long as its announced count; and a list of `None` takes a byte for each item, and memory for what
+//! could be there.
+//!
+//! serde tells the size of each value before it is made, and not whether that is a part of the value around it or in memory of
+//! its own. What exceeds the size of the value around it must be elsewhere: that is charged.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,43 +16,101 @@ use serde::de::{
 };
 
 const MAX_DEPTH: usize = 128;
+/// What the values of any message may take, and what they may take for each of its bytes.
+const MEMORY: usize = 1 << 20;
+const MEMORY_PER_BYTE: usize = 64;
+/// How many bytes a collection of serde allocates for items that are announced.
+const AHEAD: usize = 1 << 20;
 
-/// Any part of a deserialization, with what is left of both bounds.
+/// What is left for one message.
+pub(crate) struct Limits {
+    items: Cell<usize>,
+    memory: Cell<usize>,
+    /// What is left of the value whose parts are read, or of what its items were charged ahead.
+    room: Cell<usize>,
+    exceeded: Cell<Option<&'static str>>,
+}
+
+/// Any part of a deserialization, with what is left of the limits.
 pub(crate) struct Bounded<'a, T> {
     inner: T,
     depth: usize,
-    items: &'a Cell<usize>,
+    limits: &'a Limits,
     /// Whether this is in a sequence or map, whose count came from the peer.
     is_counted: bool,
 }
 
-impl Bounded<'_, ()> {
-    /// Decodes a value with at most `items` items of sequences and maps.
+impl Limits {
+    pub(crate) fn of_message(bytes: usize) -> Self {
+        let memory = bytes.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY);
+        let (items, memory) = (Cell::new(bytes), Cell::new(memory));
+        Self { items, memory, room: Cell::default(), exceeded: Cell::default() }
+    }
+
     pub(crate) fn decode<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        &self,
         from: D,
-        items: usize,
     ) -> Result<T, D::Error> {
-        let items = Cell::new(items);
-        let bounded = Bounded { inner: from, depth: MAX_DEPTH, items: &items, is_counted: false };
-        T::deserialize(bounded)
+        // It is where the caller has room for it.
+        self.room.set(size_of::<T>());
+        T::deserialize(Bounded { inner: from, depth: MAX_DEPTH, limits: self, is_counted: false })
+    }
+
+    /// Returns which limit the message exceeded.
+    pub(crate) fn exceeded(&self) -> Option<&'static str> {
+        self.exceeded.get()
+    }
+
+    fn take<E: Error>(&self, from: &Cell<usize>, most: usize, what: &'static str) -> Result<(), E> {
+        let left = from.get().checked_sub(most).ok_or_else(|| self.exceed(what))?;
+        from.set(left);
+        Ok(())
+    }
+
+    fn exceed<E: Error>(&self, what: &'static str) -> E {
+        self.exceeded.set(Some(what));
+        E::custom(what)
+    }
+
+    /// Charges what is not in the room that is left.
+    fn charge<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        let more = bytes.saturating_sub(self.room.get());
+        self.take(&self.memory, more, "more memory than 1 MiB and 64 bytes for each byte")
+    }
+
+    /// Charges a value before its parts are read into its room. Returns what room that leaves to the next part of the value
+    /// around it.
+    fn enter<T, E: Error>(&self) -> Result<usize, E> {
+        self.charge(size_of::<T>())?;
+        Ok(self.room.replace(size_of::<T>()).saturating_sub(size_of::<T>()))
+    }
+
+    /// Charges items of a size, as many as a collection makes room for when so many are announced.
+    fn reserve<E: Error>(&self, size: usize, announced: Option<usize>) -> Result<(), E> {
+        if size > self.room.get() && announced != Some(0) {
+            let ahead = size * announced.unwrap_or(1).min(AHEAD / size).max(1);
+            self.charge(ahead)?;
+            self.room.set(ahead);
+        }
+        Ok(())
     }
 }
 
 impl<'a, T> Bounded<'a, T> {
     fn with<U>(&self, inner: U) -> Bounded<'a, U> {
-        Bounded { inner, depth: self.depth, items: self.items, is_counted: false }
+        Bounded { inner, depth: self.depth, limits: self.limits, is_counted: false }
     }
 
     /// Returns the same for a value that contains what `inner` reads.
     fn deeper<U, E: Error>(&self, inner: U) -> Result<Bounded<'a, U>, E> {
-        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("too deep"))?;
-        Ok(Bounded { inner, depth, items: self.items, is_counted: self.is_counted })
+        let depth = self.depth.checked_sub(1);
+        let depth = depth.ok_or_else(|| self.limits.exceed("deeper than 128 levels"))?;
+        Ok(Bounded { inner, depth, limits: self.limits, is_counted: self.is_counted })
     }
 
     fn count<E: Error>(&self) -> Result<(), E> {
         if self.is_counted {
-            let left = self.items.get().checked_sub(1);
-            self.items.set(left.ok_or_else(|| E::custom("more items than bytes"))?);
+            self.limits.take(&self.limits.items, 1, "more items than bytes")?;
         }
         Ok(())
     }
@@ -57,8 +119,11 @@ impl<'a, T> Bounded<'a, T> {
 macro_rules! forward {
     ($($name:ident($($argument:ident: $type:ty),*) $is_counted:literal),* $(,)?) => {$(
         fn $name<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            let left = self.limits.enter::<V::Value, _>()?;
             let visitor = Bounded { is_counted: $is_counted, ..self.with(visitor) };
-            self.inner.$name($($argument,)* visitor)
+            let value = self.inner.$name($($argument,)* visitor);
+            self.limits.room.set(left);
+            value
         }
     )*};
 }
@@ -173,8 +238,11 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Bounded<'_, T> {
     type Value = T::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<T::Value, D::Error> {
+        let left = self.limits.enter::<T::Value, _>()?;
         let from = self.with(from);
-        self.inner.deserialize(from)
+        let value = self.inner.deserialize(from);
+        self.limits.room.set(left);
+        value
     }
 }
 
@@ -185,13 +253,16 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Bounded<'_, A> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
+        if self.is_counted {
+            self.limits.reserve(size_of::<T::Value>(), self.size_hint())?;
+        }
         let seed = self.with(seed);
         let item = self.inner.next_element_seed(seed)?;
         item.map(|item| self.count().map(|()| item)).transpose()
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint().map(|hint| hint.min(self.items.get()))
+        self.inner.size_hint().map(|hint| hint.min(self.limits.items.get()))
     }
 }
 
@@ -207,13 +278,23 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Bounded<'_, A> {
         key.map(|key| self.count().map(|()| key)).transpose()
     }
 
+    fn next_entry_seed<K: DeserializeSeed<'de>, T: DeserializeSeed<'de>>(
+        &mut self,
+        key: K,
+        value: T,
+    ) -> Result<Option<(K::Value, T::Value)>, A::Error> {
+        self.limits.reserve(size_of::<(K::Value, T::Value)>(), self.size_hint())?;
+        let Some(key) = self.next_key_seed(key)? else { return Ok(None) };
+        self.next_value_seed(value).map(|value| Some((key, value)))
+    }
+
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
         let seed = self.with(seed);
         self.inner.next_value_seed(seed)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint().map(|hint| hint.min(self.items.get()))
+        self.inner.size_hint().map(|hint| hint.min(self.limits.items.get()))
     }
 }
 

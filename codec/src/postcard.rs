@@ -6,13 +6,16 @@ use bellwire::{Malformed, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bounded::Bounded;
+use crate::bounded::Limits;
 
 /// A value of any type of serde, in the format of the crate `postcard`, which has no field names: both ends need the same type.
 ///
 /// It is for programs in Rust that are built together. Change `METHOD` when the type changes, or declare a
-/// [`SCHEMA`](bellwire::Service::SCHEMA). A value is refused that goes deeper than 128 sequences, maps, options, structs and
-/// enums, or whose sequences and maps have, together, more items than the message has bytes.
+/// [`SCHEMA`](bellwire::Service::SCHEMA). A value is refused that
+///
+/// - goes deeper than 128 sequences, maps, options, structs and enums,
+/// - has more items in its sequences and maps, together, than the message has bytes, or
+/// - has more memory in items, entries and boxes, together, than 1 MiB and 64 bytes for each byte of the message.
 ///
 /// A `Serialize` that fails makes an empty message, which the other end refuses unless its type has no bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +31,14 @@ impl<T: Serialize + DeserializeOwned> Message for Postcard<T> {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut deserializer = Deserializer::from_bytes(bytes);
-        let decoded = Bounded::decode(&mut deserializer, bytes.len());
+        let limits = Limits::of_message(bytes.len());
+        let decoded = limits.decode(&mut deserializer);
         let rest = deserializer.finalize().map_or(0, <[u8]>::len);
         let malformed = |why| Malformed::new(bytes.len() - rest, bytes.len(), why);
         match decoded {
             Ok(_) if rest > 0 => Err(malformed("bytes behind the end of the value")),
             Ok(value) => Ok(Self(value)),
-            Err(error) => Err(malformed(why(&error))),
+            Err(error) => Err(malformed(limits.exceeded().unwrap_or(why(&error)))),
         }
     }
 }
@@ -71,7 +75,7 @@ fn why(error: &Error) -> &'static str {
         Error::DeserializeBadChar => "not a character",
         Error::DeserializeBadUtf8 => "not UTF-8",
         Error::DeserializeBadEnum => "not a variant of the enum",
-        Error::SerdeDeCustom => "refused by its type, too deep, or more items than bytes",
+        Error::SerdeDeCustom => "refused by its type",
         _ => "not this type in postcard",
     }
 }

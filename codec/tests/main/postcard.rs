@@ -76,7 +76,7 @@ fn a_value_that_cannot_be_serialized_leaves_nothing_of_its_beginning() {
 
 #[test]
 fn a_message_of_one_byte_for_each_level_does_not_overflow_the_stack() {
-    let told = "refused by its type, too deep, or more items than bytes";
+    let told = "deeper than 128 levels";
     assert_eq!(why::<Link>(&vec![1; 1 << 20]).why, told);
     let deep: Vec<u8> = [3, 1].repeat(1 << 19);
     assert_eq!(why::<Shape>(&deep).why, told);
@@ -88,10 +88,7 @@ fn a_message_of_one_byte_for_each_level_does_not_overflow_the_stack() {
 #[test]
 fn a_count_of_values_without_bytes_is_bounded_by_the_message() {
     let count = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
-    assert_eq!(
-        why::<Vec<()>>(&count).why,
-        "refused by its type, too deep, or more items than bytes"
-    );
+    assert_eq!(why::<Vec<()>>(&count).why, "more items than bytes");
     let mut bytes = Vec::new();
     Postcard(vec![(); 1]).encode(&mut bytes);
     assert_eq!(Postcard::<Vec<()>>::decode(&bytes), Ok(Postcard(vec![()])));
