@@ -20,7 +20,8 @@ import (
 
 // Handler answers requests: it appends the answer to answer, and returns that. request and answer are its own until it
 // returns. An error that it returns is the answer's reason, as StatusFailed; a CallError gives another status. A panic
-// ends the request as StatusPanicked, and nothing else.
+// ends the request as StatusPanicked, and nothing else. In a batch it runs for every item; an answer that no longer fits the
+// message becomes StatusTooLarge of that item, without bytes.
 //
 // The context ends when the client leaves, when it cancels the request, where the server has Concurrency, or when the server
 // closes; CallerOf tells from it who asks.

@@ -77,7 +77,8 @@ func (s *Session) Submit(ctx context.Context, request []byte) (*Pending, error) 
 	return p, err
 }
 
-// Batch sends many requests in one message, and returns as many answers in the same order. They lie in one buffer.
+// Batch sends many requests in one message, and returns as many answers in the same order. They lie in one buffer. The handler
+// runs for each request, also where its answer no longer fits the message: that item has StatusTooLarge and no bytes.
 func (s *Session) Batch(ctx context.Context, requests [][]byte) ([]Item, error) {
 	if len(requests) > s.maxBatch {
 		return nil, &LengthError{uint64(len(requests)), uint64(s.maxBatch), true}

@@ -496,7 +496,8 @@ typedef struct bw_reply {
 
 // Handles a request: `request` has `len` bytes, until it returns. Answers with bw_answer_write and returns 0, or returns
 // anything else: then the client gets BW_E_HANDLER with the text of bw_answer_fail and with what it returned as `handler_code`. It runs on the server's thread, or on any
-// number of workers at once. It must return: longjmp, exceptions and cancelling the thread are undefined.
+// number of workers at once. It must return: longjmp, exceptions and cancelling the thread are undefined. In a batch it runs for
+// every item; an answer that no longer fits the message becomes BW_E_TOO_LARGE of that item, which always fits.
 typedef int (*bw_handler)(void *user,
                           const struct bw_caller *caller,
                           const void *request,
@@ -1059,6 +1060,7 @@ struct bw_bytes bw_payload_bytes(const struct bw_payload *payload);
 void bw_payload_free(struct bw_payload *payload);
 
 // Calls with `count` requests in one message, and waits for all answers; take them in order with bw_client_batch_next.
+// The handler runs for each request, also where its answer no longer fits the message: that one fails alone with BW_E_TOO_LARGE.
 //
 // Requires:
 // A client, `requests` points to `count` bytes and lengths, `error` is NULL or valid.

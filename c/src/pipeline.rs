@@ -23,6 +23,7 @@ pub struct bw_reply {
 }
 
 /// Calls with `count` requests in one message, and waits for all answers; take them in order with bw_client_batch_next.
+/// The handler runs for each request, also where its answer no longer fits the message: that one fails alone with BW_E_TOO_LARGE.
 ///
 /// # Safety
 /// A client, `requests` points to `count` bytes and lengths, `error` is NULL or valid.

@@ -55,7 +55,8 @@ pub struct bw_server_stats {
 
 /// Handles a request: `request` has `len` bytes, until it returns. Answers with bw_answer_write and returns 0, or returns
 /// anything else: then the client gets BW_E_HANDLER with the text of bw_answer_fail and with what it returned as `handler_code`. It runs on the server's thread, or on any
-/// number of workers at once. It must return: longjmp, exceptions and cancelling the thread are undefined.
+/// number of workers at once. It must return: longjmp, exceptions and cancelling the thread are undefined. In a batch it runs for
+/// every item; an answer that no longer fits the message becomes BW_E_TOO_LARGE of that item, which always fits.
 pub type bw_handler = Option<
     unsafe extern "C" fn(
         user: *mut c_void,

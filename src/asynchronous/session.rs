@@ -142,7 +142,8 @@ where
     /// request, in order. The batch is assembled before the first wait, without delaying other tasks.
     ///
     /// A request for which the message has no room is left out and fails alone with [`CallError::TooLarge`]; a
-    /// request that the handler fails does so with its own reason. A batch is sent as one record, never in parts: it
+    /// request that the handler fails does so with its own reason. The handler runs for every request that was sent, also
+    /// where its answer no longer fits the message: that one fails alone, as [`Status::TooLarge`](crate::Status::TooLarge). A batch is sent as one record, never in parts: it
     /// has as much room as the largest lane that both ends allow, by default about 32 MiB.
     ///
     /// A batch is never split: send a list longer than [`AsyncSession::max_batch`] in chunks of that size.

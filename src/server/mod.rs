@@ -351,7 +351,8 @@ impl ServerBuilder {
     /// from [`ServerBuilder::start`] on; before, it is absent.
     ///
     /// The function receives the decoded request and the caller. If it panics, the call fails and the server
-    /// continues. Without workers, it runs on the reactor thread and must not block.
+    /// continues. Without workers, it runs on the reactor thread and must not block. In a batch it runs for every item; an
+    /// answer that no longer fits the message becomes [`Status::TooLarge`](crate::Status::TooLarge) of that item, which always fits.
     ///
     /// # Errors
     /// [`ServeError::Name`] when this builder serves it already; [`ServeError::Taken`] when somebody else does; others when the

@@ -59,8 +59,9 @@ impl<S: Service> Session<S> {
     /// In a steady state, it allocates nothing.
     ///
     /// A request for which the message has no room is left out and fails alone with [`CallError::TooLarge`]; a
-    /// request that the handler fails does so with its own reason. In a function that returns a [`CallError`], `?`
-    /// unboxes an item's error.
+    /// request that the handler fails does so with its own reason. The handler runs for every request that was sent, also
+    /// where its answer no longer fits the message: that one fails alone, as [`Status::TooLarge`](crate::Status::TooLarge). In
+    /// a function that returns a [`CallError`], `?` unboxes an item's error.
     ///
     /// A batch is one message and is never split: send a list that may exceed the provider's limit in
     /// [chunks](slice::chunks) of [`Session::max_batch`].
