@@ -44,6 +44,8 @@ pub struct Client<S: Service> {
     backoff: Backoff,
     /// How many sessions in a row were put off.
     put_offs: u32,
+    /// Whether the one attempt that is made at once was made, since there was a session.
+    redialled: bool,
     crowded: u64,
     /// How many sessions were left.
     left: u64,
@@ -184,6 +186,7 @@ impl<S: Service> Client<S> {
             phase: Phase::Without(ConnectError::Absent),
             backoff: Backoff::of(config.backoff),
             put_offs: 0,
+            redialled: false,
             config,
             crowded: 0,
             left: 0,
@@ -487,6 +490,13 @@ impl<S: Service> Client<S> {
                 Phase::Connecting(connecting) => connecting.advance(),
                 Phase::Without(_) => self.dial(patience).and_then(Connecting::advance),
             };
+        let progress = match progress {
+            // Whoever listened stops, or was killed: its successor may listen already.
+            Err(error) if error.is_of_leaver() && !std::mem::replace(&mut self.redialled, true) => {
+                self.dial(patience).and_then(Connecting::advance)
+            }
+            progress => progress,
+        };
         self.settle(progress, now, patience);
     }
 
@@ -510,6 +520,7 @@ impl<S: Service> Client<S> {
                     0 => self.backoff.succeeded(),
                     _ => self.backoff.retried(),
                 }
+                self.redialled = false;
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.arrivals = None;

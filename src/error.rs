@@ -358,6 +358,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Returns whether a provider listened that has ended since, or is about to.
+    pub(crate) fn is_of_leaver(&self) -> bool {
+        matches!(self, Self::Closed | Self::Refused { code: RefuseCode::Stopping, .. })
+    }
+
     /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         match self {

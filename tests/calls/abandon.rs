@@ -167,8 +167,10 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
     let gate = fixture.gate();
     let (server, dir) = fixture.into_server();
     let stopping = thread::spawn(move || server.stop());
-    // It accepts nobody once it is stopping. A request would count as lost if its client left before it was withdrawn.
-    until("it is told to stop", || Client::<Hold>::new(&dir.run_dir).connect().is_err());
+    // Clients find nobody once it is stopping. A request would count as lost if its client left before it was withdrawn.
+    until("it is told to stop", || {
+        matches!(Client::<Hold>::new(&dir.run_dir).connect(), Err(CallError::Absent { .. }))
+    });
     gate.open();
     let (_, answers) = session.wait_batch(PATIENCE).unwrap();
     assert_eq!(answers.unwrap().map(Result::unwrap).collect::<Vec<_>>(), [1, 2, 3]);

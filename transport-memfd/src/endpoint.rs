@@ -13,7 +13,7 @@ use bellwire_core::ServiceName;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, getpid};
 
 use crate::admission::Admission;
@@ -237,6 +237,19 @@ impl Endpoint {
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Lets nobody in any more, and closes the connections that wait for accept: clients find nobody, instead of waiting for
+    /// one who stops ([`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html), `ECONNREFUSED`). Those at an inherited
+    /// socket wait for the successor.
+    pub fn turn_away(&self) {
+        if self.is_inherited {
+            return;
+        }
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
+        while let Ok(Some(channel)) = self.accept() {
+            channel.reap();
         }
     }
 

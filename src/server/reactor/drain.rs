@@ -19,6 +19,7 @@ impl Reactor {
         let mut listeners = std::mem::take(&mut self.listeners);
         for listener in &listeners {
             let _ = self.poller.delete(&listener.endpoint);
+            listener.endpoint.turn_away();
         }
         if let Some(notify) = self.notify.take() {
             let _ = self.poller.delete(&notify);

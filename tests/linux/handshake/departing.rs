@@ -34,6 +34,24 @@ fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
     });
 }
 
+/// Its successor may listen already, as at a socket of systemd.
+#[test]
+fn a_client_dials_once_more_at_once_when_a_provider_closes_during_the_handshake() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let connect = || Client::<Echo>::with_config(&dir.run_dir, patient()).connect().map(|_| ());
+    thread::scope(|scope| {
+        let connecting = scope.spawn(connect);
+        drop(listener.accept());
+        let _session = listener.open(7);
+        connecting.join().unwrap().unwrap();
+        let connecting = scope.spawn(connect);
+        drop(listener.accept());
+        drop(listener.accept());
+        connecting.join().unwrap().unwrap_err();
+    });
+}
+
 #[test]
 fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
     let dir = Dir::new();

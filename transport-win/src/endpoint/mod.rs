@@ -217,6 +217,11 @@ impl Endpoint {
         }
     }
 
+    /// Lets nobody in any more, and closes the connections that wait for accept.
+    pub fn turn_away(&self) {
+        self.listening.borrow_mut().clear();
+    }
+
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
     #[cfg(feature = "doctor")]
