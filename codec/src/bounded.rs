@@ -19,6 +19,8 @@ const MAX_DEPTH: usize = 128;
 /// What the values of any message may take, and what they may take for each of its bytes.
 const MEMORY: usize = 1 << 20;
 const MEMORY_PER_BYTE: usize = 64;
+/// For how many entries a map makes room, even for one: a node of a `BTreeMap` has so many.
+const LEAST_ENTRIES: usize = 11;
 /// How many bytes a collection of serde allocates for items that are announced.
 const AHEAD: usize = 1 << 20;
 
@@ -283,7 +285,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Bounded<'_, A> {
         key: K,
         value: T,
     ) -> Result<Option<(K::Value, T::Value)>, A::Error> {
-        self.limits.reserve(size_of::<(K::Value, T::Value)>(), self.size_hint())?;
+        let announced =
+            self.size_hint().map(|hint| if hint == 0 { 0 } else { hint.max(LEAST_ENTRIES) });
+        self.limits.reserve(size_of::<(K::Value, T::Value)>(), announced)?;
         let Some(key) = self.next_key_seed(key)? else { return Ok(None) };
         self.next_value_seed(value).map(|value| Some((key, value)))
     }

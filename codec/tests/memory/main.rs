@@ -92,6 +92,9 @@ fn decoding_allocates_no_more_than_a_multiple_of_the_message() {
     is_refused::<Vec<Option<Box<Either>>>>(LEN / 2 - 2, &[1, 0]);
     is_refused::<Vec<Vec<Either>>>(LEN / 2 - 2, &[1, 0]);
     is_refused::<Vec<Nested>>(LEN / 3 - 2, &[0, 1, 0]);
+    // Maps make room for several entries.
+    is_refused::<Vec<BTreeMap<u8, Either>>>(LEN / 3 - 2, &[1, 7, 0]);
+    is_refused::<Vec<HashMap<u8, Either>>>(LEN / 3 - 2, &[1, 7, 0]);
     // Keys that differ.
     let mut keys = Vec::new();
     for key in 0..LEN / 4 {
