@@ -147,8 +147,9 @@ fn listener<'a>(path: &Path, sockets: &'a [u8]) -> Option<&'a str> {
     sockets.split(|byte| *byte == b'\n').find_map(|line| {
         let flags = line.split(|byte| *byte == b' ').nth(3);
         let mut names = names.iter().flatten().filter(|_| flags == Some(b"00010000"));
-        let rest = names.find_map(|name| line.strip_suffix(name.as_os_str().as_bytes()))?;
-        std::str::from_utf8(rest.strip_suffix(b" ")?).ok()?.split_ascii_whitespace().last()
+        let rest = names
+            .find_map(|name| line.strip_suffix(name.as_os_str().as_bytes())?.strip_suffix(b" "))?;
+        std::str::from_utf8(rest).ok()?.split_ascii_whitespace().last()
     })
 }
 
