@@ -11,6 +11,10 @@
 //! blocking calls; with [`SpinPolicy::NEVER`](crate::SpinPolicy::NEVER) the driver sleeps at once. Deadlines of calls are
 //! then kept to within about a millisecond, the resolution of the runtime's timers.
 //!
+//! Where the tasks of a runtime of one thread call at the same time, the driver publishes their requests together: the first at
+//! once, those after it when the tasks before the driver have had their turn. A task that blocks its thread meanwhile, for
+//! instance until a handler has run, delays them.
+//!
 //! # Cancellation safety
 //!
 //! Every future here may be dropped at any time. A call that is dropped before its request was written has no effect.

@@ -21,7 +21,7 @@ const MOST_PER_TURN: usize = 64;
 const ALONE: u32 = 16;
 /// Of such calls, one in so many waits for the driver: others have their turn, and can be noticed.
 const YIELD_EVERY: u32 = 64;
-/// The most requests that wait for the driver's turn, which publishes them together.
+/// How many requests are published together, at the latest in the driver's next turn.
 const MOST_UNPUBLISHED: u32 = 8;
 /// Looks of such a task before it gives other threads the session.
 const LOOKS: u32 = 4;
@@ -59,8 +59,8 @@ pub(super) struct State<S: Service> {
     /// Requests sent, and how many there were at the driver's last step without any in flight.
     sent: u64,
     seen_sent: u64,
-    /// Requests that were written, and are published in the driver's next turn.
-    unpublished: u32,
+    /// Requests that were written since the driver's last turn. Its next one publishes those that are not yet.
+    written: u32,
     /// Steps of the driver since it slept.
     steps: u32,
     /// Calls in a row that were sent while no other was in flight.
@@ -145,7 +145,7 @@ impl<S: Service> Shared<S> {
             ran_out: false,
             sent: 0,
             seen_sent: 0,
-            unpublished: 0,
+            written: 0,
             steps: 0,
             alone: 0,
             waits_since: None,
@@ -199,8 +199,8 @@ impl<S: Service> Shared<S> {
     /// Sends a call, and waits for its answer, if that takes nothing but a record in the lane and the driver is about to have
     /// its turn: the fast path of sending it and [`Shared::poll_answer`]. Returns `None`, and sends nothing, otherwise.
     ///
-    /// The driver publishes such requests together: each publication takes the line of `tail` from the cache of the peer,
-    /// which looks at it again and again.
+    /// The first one since the driver's turn is published at once, and those after it together: each publication takes the line
+    /// of `tail` from the cache of the peer, which looks at it again and again.
     pub(super) fn try_begin(
         &self,
         request: &S::Request,
@@ -221,13 +221,13 @@ impl<S: Service> Shared<S> {
         state.count_sent(true);
         state.calls.expect(ticket);
         state.calls.ask(ticket, waker, false);
-        if state.unpublished == 0 {
+        if state.written == 0 {
             state.wake_driver();
         }
-        state.unpublished += 1;
-        if state.unpublished >= MOST_UNPUBLISHED {
-            state.publish();
+        if state.written % MOST_UNPUBLISHED == 0 {
+            state.session.publish();
         }
+        state.written += 1;
         Some(ticket)
     }
 
@@ -258,7 +258,7 @@ impl<S: Service> State<S> {
 
     /// Publishes the requests that were only written.
     pub(super) fn publish(&mut self) {
-        if std::mem::take(&mut self.unpublished) > 0 {
+        if std::mem::take(&mut self.written) > 1 {
             self.session.publish();
         }
     }

@@ -41,6 +41,8 @@ pub(super) enum Asked<R> {
 
 /// Slots that the first request allocates.
 const FIRST: usize = 4;
+/// The most slots that are kept while no request waits.
+const MOST_IDLE: usize = 64;
 
 impl<R> Default for Slot<R> {
     fn default() -> Self {
@@ -118,6 +120,9 @@ impl<R> Waiters<R> {
             _ => drop(self.far.remove(&ticket)),
         }
         self.taken -= 1;
+        if self.taken == 0 && self.near.len() > MOST_IDLE {
+            self.near = Vec::new();
+        }
     }
 
     /// Adds the tasks that have no timer to `woken`: each sets its own when it is polled.

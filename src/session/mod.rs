@@ -17,6 +17,8 @@ pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
 pub(crate) use snapshots::Fetched;
 use snapshots::Published;
+#[cfg(feature = "tokio")]
+pub(crate) use tasks::Replied;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -153,13 +155,6 @@ impl<'a> From<&'a [u8]> for Outgoing<'a> {
     }
 }
 
-/// What [`Session::try_reply_to`] found.
-pub(crate) enum Replied<R> {
-    Nothing,
-    Passed,
-    Other(Ticket, Result<R, CallError>),
-}
-
 impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
         let [requests, _] = opened.drive.lane_stats();
@@ -287,31 +282,6 @@ impl<S: Service> Session<S> {
             }
         }
         self.try_reply_otherwise()
-    }
-
-    /// Passes the next answer to `to`, which stores it where it stays, if it is plain: [`Replied::Passed`]. All others are
-    /// returned, as by [`Session::try_reply`].
-    #[inline]
-    pub(crate) fn try_reply_to(
-        &mut self,
-        to: impl FnOnce(Ticket, S::Response),
-    ) -> Result<Replied<S::Response>, CallError> {
-        if self.pending_replies.is_empty() && self.batches.is_empty() {
-            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
-                return Ok(match self.decode_inbox(len) {
-                    Ok(response) => {
-                        self.ended(ticket, Outcome::Answered);
-                        to(ticket, response);
-                        Replied::Passed
-                    }
-                    Err(malformed) => {
-                        Replied::Other(ticket, Err(self.unreadable(ticket, malformed)))
-                    }
-                });
-            }
-        }
-        let other = self.try_reply_otherwise()?;
-        Ok(other.map_or(Replied::Nothing, |(ticket, answer)| Replied::Other(ticket, answer)))
     }
 
     #[allow(clippy::type_complexity, reason = "as of `try_reply`")]

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    Answers, CallError, Caller, Client, Server, ServerBuilder, ServerConfig, Service, Status,
+    Answers, CallError, Caller, Client, ErrorKind, Server, ServerBuilder, ServerConfig, Service,
+    Status,
 };
 
 use crate::support::guard::{PATIENCE, until};
@@ -169,7 +170,8 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
     let stopping = thread::spawn(move || server.stop());
     // Clients find nobody once it is stopping. A request would count as lost if its client left before it was withdrawn.
     until("it is told to stop", || {
-        matches!(Client::<Hold>::new(&dir.run_dir).connect(), Err(CallError::Absent { .. }))
+        let error = Client::<Hold>::new(&dir.run_dir).connect().err();
+        matches!(error.map(|error| error.kind()), Some(ErrorKind::Absent | ErrorKind::PeerGone))
     });
     gate.open();
     let (_, answers) = session.wait_batch(PATIENCE).unwrap();

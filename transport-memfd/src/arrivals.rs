@@ -105,7 +105,9 @@ impl Watched {
         if let Some(watched) = all.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(watched);
         }
-        let spare = lock(&SPARE).take().filter(|(home, _)| home.is_here());
+        // In a child of fork the lock may be held for ever.
+        let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
+        let spare = spare.filter(|(home, _)| home.is_here());
         let fd = spare.map_or_else(notify::create, |(_, fd)| Ok(fd))?;
         let notify = Notify::of_arrivals(fd, run_dir)?;
         let bells = Mutex::default();

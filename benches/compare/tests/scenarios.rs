@@ -26,8 +26,7 @@ fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
         }
         assert_eq!(scenario["missing"].as_object().unwrap().len(), 0, "{scenario:#}");
         let floor = scenario["floor"].as_str().unwrap();
-        // A copy of this size leaves little for the rings to show.
-        let spins = floor.starts_with("two processes spin") && scenario["name"] != "grow-1m";
+        let spins = floor.starts_with("two processes spin, and copy");
         let least = if floor.contains("futex") { 500.0 } else { 10.0 };
         let others = scenario["other_floors"].as_object().unwrap();
         assert_eq!(others.len(), if spins || least > 10.0 { 2 } else { 0 }, "{scenario:#}");

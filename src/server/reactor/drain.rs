@@ -19,7 +19,6 @@ impl Reactor {
         let mut listeners = std::mem::take(&mut self.listeners);
         for listener in &listeners {
             let _ = self.poller.delete(&listener.endpoint);
-            listener.endpoint.turn_away();
         }
         if let Some(notify) = self.notify.take() {
             let _ = self.poller.delete(&notify);
@@ -28,7 +27,10 @@ impl Reactor {
         let deadline = self.shared.stop.get().unwrap_or_else(clock::now);
         let mut events = Events::with_capacity(64);
         self.refuse_rest();
-        while self.is_owing() && clock::now() < deadline {
+        while {
+            listeners.iter().for_each(|listener| listener.endpoint.turn_away());
+            self.is_owing() && clock::now() < deadline
+        } {
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
             if self.workers.will_ring() {
                 let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));

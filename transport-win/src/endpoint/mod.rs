@@ -217,9 +217,12 @@ impl Endpoint {
         }
     }
 
-    /// Lets nobody in any more, and closes the connections that wait for accept.
+    /// Closes the connections that wait for accept. Without an instance that listens, clients would wait for one for as long as
+    /// another is open.
     pub fn turn_away(&self) {
-        self.listening.borrow_mut().clear();
+        while let Ok(Some(channel)) = self.accept() {
+            drop(channel);
+        }
     }
 
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
