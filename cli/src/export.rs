@@ -21,8 +21,8 @@ use crate::stop::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bellwire export --listen 127.0.0.1:9464
-  curl --silent http://127.0.0.1:9464/metrics")]
+  bellwire export --listen 127.0.0.1:9465
+  curl --silent http://127.0.0.1:9465/metrics")]
 pub(crate) struct Export {
     /// The address to listen on; port 0 selects a free port, which is printed
     #[arg(long, value_name = "ADDRESS:PORT")]
