@@ -18,6 +18,9 @@
 //!     }
 //! }
 //!
+//! # #[cfg(windows)]
+//! # fn main() {}
+//! # #[cfg(not(windows))]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! let config = ServerConfig::default().netipc(true);

@@ -35,6 +35,9 @@ use crate::{Backpressure, CallError, Executed, Service, Session, SessionStats};
 /// #     type Request = u64;
 /// #     type Response = u64;
 /// # }
+/// # #[cfg(windows)]
+/// # fn main() {}
+/// # #[cfg(not(windows))]
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;

@@ -21,6 +21,9 @@ use crate::{ClientConfig, Delivery, Event, RunDir, Start, State, SubscribeError,
 /// #     const NAME: &'static str = "temperature";
 /// #     type Message = i64;
 /// # }
+/// # #[cfg(windows)]
+/// # fn main() {}
+/// # #[cfg(not(windows))]
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;

@@ -430,6 +430,9 @@ impl ServerBuilder {
     /// #     type Request = u64;
     /// #     type Response = u64;
     /// # }
+    /// # #[cfg(windows)]
+    /// # fn main() {}
+    /// # #[cfg(not(windows))]
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
