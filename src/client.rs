@@ -1,8 +1,9 @@
 pub(crate) mod arrival;
+mod cancel;
 
 use std::io;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::wire::{CloseReason, RefuseCode, Versions};
@@ -16,8 +17,10 @@ use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
 #[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
-use crate::transport::{clock, link, poll};
+use crate::transport::{clock, poll};
 use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
+use cancel::Cancel;
+pub use cancel::Canceller;
 
 /// A client of service `S` whose provider may be absent, late or restarted.
 ///
@@ -106,36 +109,6 @@ pub enum State {
         /// What happened, as a message for the operator.
         reason: Box<str>,
     },
-}
-
-/// Cancels the current wait of a [`Client`], or else its next one, from another thread.
-///
-/// ```
-/// use bellwire::{CallError, Client};
-/// # use std::time::Duration;
-#[doc = include_str!("doc/increment.txt")]
-/// let mut client = Client::<Increment>::new(&run_dir);
-/// let canceller = client.canceller()?;
-/// std::thread::spawn(move || canceller.cancel()).join().unwrap();
-/// let waited = client.wait_available(Duration::from_secs(60));
-/// assert!(matches!(waited, Err(CallError::Cancelled { .. })));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Canceller(Arc<Cancel>);
-
-#[derive(Debug, Default)]
-struct Cancel {
-    inner: Mutex<Cancelling>,
-    /// Ends waits for a connection; created with the first canceller.
-    bell: OnceLock<Event>,
-}
-
-#[derive(Debug, Default)]
-struct Cancelling {
-    pending: bool,
-    session: Option<link::Canceller>,
 }
 
 #[derive(Debug)]
@@ -592,45 +565,5 @@ impl<S: Service> Client<S> {
                 CallError::Connect { service, kind: error.kind(), reason: error.to_string().into() }
             }
         }
-    }
-}
-
-impl Canceller {
-    /// Cancels the client's current wait, or else its next one, with [`CallError::Cancelled`].
-    pub fn cancel(&self) {
-        let mut inner = self.0.lock();
-        inner.pending = true;
-        if let Some(session) = &inner.session {
-            session.cancel();
-        }
-        if let Some(bell) = self.0.bell.get() {
-            bell.ring();
-        }
-    }
-}
-
-impl Cancel {
-    /// Makes the existing handles cancel a new session too.
-    fn join<S: Service>(&self, session: &Session<S>) {
-        if self.bell.get().is_none() {
-            return;
-        }
-        let mut inner = self.lock();
-        inner.session = session.canceller().ok();
-        if let (true, Some(session)) = (inner.pending, &inner.session) {
-            session.cancel();
-        }
-    }
-
-    fn take(&self) -> bool {
-        let Some(bell) = self.bell.get() else { return false };
-        let mut inner = self.lock();
-        bell.drain();
-        std::mem::take(&mut inner.pending)
-    }
-
-    /// No code that holds this lock can panic during a change.
-    fn lock(&self) -> MutexGuard<'_, Cancelling> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,77 @@
+//! Cancels the waits of a client.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::transport::doorbell::Event;
+use crate::transport::link;
+use crate::{Service, Session};
+
+/// Cancels the current wait of a [`Client`], or else its next one, from another thread.
+///
+/// ```
+/// use bellwire::{CallError, Client};
+/// # use std::time::Duration;
+#[doc = include_str!("../doc/increment.txt")]
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let canceller = client.canceller()?;
+/// std::thread::spawn(move || canceller.cancel()).join().unwrap();
+/// let waited = client.wait_available(Duration::from_secs(60));
+/// assert!(matches!(waited, Err(CallError::Cancelled { .. })));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Canceller(pub(super) Arc<Cancel>);
+
+#[derive(Debug, Default)]
+pub(super) struct Cancel {
+    inner: Mutex<Cancelling>,
+    /// Ends waits for a connection; created with the first canceller.
+    pub(super) bell: OnceLock<Event>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cancelling {
+    pending: bool,
+    pub(super) session: Option<link::Canceller>,
+}
+
+impl Canceller {
+    /// Cancels the client's current wait, or else its next one, with [`CallError::Cancelled`].
+    pub fn cancel(&self) {
+        let mut inner = self.0.lock();
+        inner.pending = true;
+        if let Some(session) = &inner.session {
+            session.cancel();
+        }
+        if let Some(bell) = self.0.bell.get() {
+            bell.ring();
+        }
+    }
+}
+
+impl Cancel {
+    /// Makes the existing handles cancel a new session too.
+    pub(super) fn join<S: Service>(&self, session: &Session<S>) {
+        if self.bell.get().is_none() {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.session = session.canceller().ok();
+        if let (true, Some(session)) = (inner.pending, &inner.session) {
+            session.cancel();
+        }
+    }
+
+    pub(super) fn take(&self) -> bool {
+        let Some(bell) = self.bell.get() else { return false };
+        let mut inner = self.lock();
+        bell.drain();
+        std::mem::take(&mut inner.pending)
+    }
+
+    /// No code that holds this lock can panic during a change.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Cancelling> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
