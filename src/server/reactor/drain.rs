@@ -26,11 +26,13 @@ impl Reactor {
         self.turn_arriving_away();
         let deadline = self.shared.stop.get().unwrap_or_else(clock::now);
         let mut events = Events::with_capacity(64);
-        self.refuse_rest();
-        while {
+        loop {
+            // On Windows clients find the pipe for as long as a session is open.
             listeners.iter().for_each(|listener| listener.endpoint.turn_away());
-            self.is_owing() && clock::now() < deadline
-        } {
+            self.refuse_rest();
+            if !self.is_owing() || clock::now() >= deadline {
+                break;
+            }
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
             if self.workers.will_ring() {
                 let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
@@ -39,7 +41,6 @@ impl Reactor {
             while self.take_done() {}
             #[cfg(feature = "netipc")]
             self.flush_netipc();
-            self.refuse_rest();
         }
         // Before any client sees a Close record: handlers that still run are too late.
         self.workers.close();
