@@ -240,9 +240,8 @@ impl Endpoint {
         }
     }
 
-    /// Lets nobody in any more, and closes the connections that wait for accept: clients find nobody, instead of waiting for
-    /// one who stops ([`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html), `ECONNREFUSED`). Those at an inherited
-    /// socket wait for the successor.
+    /// Refuses further connections with `ECONNREFUSED`, by [`shutdown(2)`](https://man7.org/linux/man-pages/man2/shutdown.2.html),
+    /// and closes those that wait for accept. At an inherited socket they go on waiting, for the successor.
     pub fn turn_away(&self) {
         if self.is_inherited {
             return;

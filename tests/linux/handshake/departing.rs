@@ -49,6 +49,7 @@ fn a_client_dials_once_more_at_once_when_a_provider_closes_during_the_handshake(
         drop(listener.accept());
         drop(listener.accept());
         connecting.join().unwrap().unwrap_err();
+        assert!(!listener.has_caller(), "it pauses before a third time");
     });
 }
 
