@@ -6,7 +6,7 @@ use crate::transport::doorbell::Event;
 use crate::transport::link;
 use crate::{Service, Session};
 
-/// Cancels the current wait of a [`Client`], or else its next one, from another thread.
+/// Cancels the current wait of a [`Client`](crate::Client), or else its next one, from another thread.
 ///
 /// ```
 /// use bellwire::{CallError, Client};
@@ -37,7 +37,8 @@ pub(super) struct Cancelling {
 }
 
 impl Canceller {
-    /// Cancels the client's current wait, or else its next one, with [`CallError::Cancelled`].
+    /// Cancels the client's current wait, or else its next one, with
+    /// [`CallError::Cancelled`](crate::CallError::Cancelled).
     pub fn cancel(&self) {
         let mut inner = self.0.lock();
         inner.pending = true;
