@@ -85,7 +85,7 @@ impl Arrivals {
             bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
         }
         self.bell.drain();
-        self.watched.notify.look()
+        self.watched.notify.look(false)
     }
 }
 
@@ -113,7 +113,7 @@ impl Watched {
         let bells = Mutex::default();
         let run_dir = run_dir.to_owned();
         let watched = Arc::new(Self { home: Home::here(), run_dir, notify, bells });
-        watched.notify.look()?;
+        watched.notify.look(false)?;
         all.push(Arc::downgrade(&watched));
         Ok(watched)
     }

@@ -13,6 +13,11 @@ use rustix::io::Errno;
 
 use crate::reaper;
 
+/// What happens in a directory when the next one on the path goes.
+const GOES: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
+/// When it comes, or what is in its way goes.
+const COMES: WatchFlags = GOES.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO);
+
 /// Watches the run directory, or where it was. Readable when something may have happened.
 #[derive(Debug)]
 pub struct Notify {
@@ -32,7 +37,7 @@ impl Notify {
         // Others can only create files of other names: only a rename can replace ours.
         let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let notify = Self::new(create().ok()?, run_dir, within).ok()?;
-        let _ = notify.look();
+        let _ = notify.look(false);
         Some(notify)
     }
 
@@ -59,10 +64,10 @@ impl Notify {
     }
 
     /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
-    /// call.
-    pub fn take(&self) {
+    /// call. `is_missing` says that some of them were not there before: then nothing else tells that the directory goes.
+    pub fn take(&self, is_missing: bool) {
         self.drain();
-        let _ = self.look();
+        let _ = self.look(is_missing);
     }
 
     /// Consumes the events. Returns whether there were any.
@@ -76,43 +81,47 @@ impl Notify {
         any
     }
 
-    /// Watches the directory, or its nearest existing ancestor.
+    /// Watches the directory, or its nearest existing ancestor and the one above that. A removed directory reports its end only
+    /// when the last file that was in it is closed, so the one above it is watched for that; the run directory's only if
+    /// `is_missing`, since else files are removed from it first.
     ///
     /// # Errors
     /// A directory exists, or may, that cannot be watched: what happens in it goes unnoticed.
-    pub(crate) fn look(&self) -> io::Result<()> {
+    pub(crate) fn look(&self, is_missing: bool) -> io::Result<()> {
         // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
         let mut before = None;
         loop {
             let mut failed = None;
             let mut dirs = self.run_dir.ancestors().enumerate();
-            let nearest = dirs.find(|(above, dir)| match self.watch_dir(dir, *above > 0) {
-                Ok(watch) => {
-                    let watches = self.watches.lock();
-                    watches.unwrap_or_else(PoisonError::into_inner).insert(watch);
-                    true
-                }
-                Err(Errno::NOENT | Errno::NOTDIR) => false,
-                Err(error) => {
-                    failed.get_or_insert_with(|| unwatched(dir, error));
-                    false
+            let nearest = dirs.find(|(above, dir)| {
+                let wanted = if *above > 0 { COMES } else { self.within };
+                match self.watch_dir(dir, wanted) {
+                    Ok(()) => true,
+                    Err(Errno::NOENT | Errno::NOTDIR) => false,
+                    Err(error) => {
+                        failed.get_or_insert_with(|| unwatched(dir, error));
+                        false
+                    }
                 }
             });
             let nearest = nearest.map(|(above, _)| above);
-            if nearest.is_none_or(|above| above == 0) || nearest == before {
+            if nearest.is_none() || nearest == before || nearest == Some(0) && !is_missing {
                 return failed.map_or(Ok(()), Err);
+            }
+            if let Some((_, above)) = dirs.next() {
+                // Without the right to watch it, the end of the nearest may go unnoticed until its files are closed.
+                let _ = self.watch_dir(above, GOES);
             }
             before = nearest;
         }
     }
 
-    /// A directory that is already watched stays watched.
-    fn watch_dir(&self, dir: &Path, is_above: bool) -> Result<i32, Errno> {
+    /// Watches a directory for what is `wanted`, and for its own end. One that is already watched stays watched, for this only.
+    fn watch_dir(&self, dir: &Path, wanted: WatchFlags) -> Result<(), Errno> {
         let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        // What is in the way of the directory may go, too.
-        let moves = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let comes = WatchFlags::CREATE | WatchFlags::DELETE | moves;
-        inotify::add_watch(self, dir, itself | if is_above { comes } else { self.within })
+        let watch = inotify::add_watch(self, dir, itself | wanted)?;
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(watch);
+        Ok(())
     }
 }
 
@@ -158,5 +167,43 @@ impl Drop for Notify {
     /// machine.
     fn drop(&mut self) {
         self.fd.take().into_iter().for_each(reaper::reap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+    use crate::clock;
+    use crate::poll::wait_readable;
+
+    #[test]
+    fn a_directory_whose_file_is_open_is_noticed_when_it_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("above");
+        let run_dir = above.join("run");
+        fs::create_dir_all(&run_dir).unwrap();
+        let held = [above.join("file"), run_dir.join("file")].map(|file| {
+            let _ = File::create(&file).unwrap();
+            File::open(file).unwrap()
+        });
+        let notify = Notify::watch(&run_dir).unwrap();
+        let has_news = || {
+            let soon = clock::now().after(std::time::Duration::from_secs(10));
+            wait_readable(&[notify.as_fd()], Some(soon)).unwrap().any()
+        };
+        fs::remove_file(run_dir.join("file")).unwrap();
+        assert!(has_news());
+        notify.take(true);
+        fs::remove_dir(&run_dir).unwrap();
+        assert!(has_news(), "the run dir");
+        notify.take(true);
+        fs::remove_dir_all(&above).unwrap();
+        assert!(has_news(), "the one above it");
+        notify.take(true);
+        fs::create_dir(&above).unwrap();
+        assert!(has_news(), "that it is there again");
+        drop(held);
     }
 }

@@ -14,7 +14,7 @@ impl Notify {
     }
 
     /// Consumes the events.
-    pub const fn take(&self) {
+    pub const fn take(&self, _: bool) {
         match *self {}
     }
 }

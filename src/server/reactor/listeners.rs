@@ -30,7 +30,8 @@ impl Reactor {
     /// Takes lost names again; returns true if one was.
     fn take_places(&mut self) -> bool {
         if let Some(notify) = &self.notify {
-            notify.take();
+            let is_missing = !self.listeners.iter().all(|one| one.endpoint.is_in_place());
+            notify.take(is_missing);
         }
         let mut any = false;
         for (at, listener) in self.listeners.iter_mut().enumerate() {
