@@ -10,7 +10,7 @@ use bellwire_core::lane::{LaneTerms, Lanes};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, RefuseCode, Role, SAMPLES, Welcome,
 };
-use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy};
+use bellwire_core::{Geometry, Instant, Limits, ServiceName, Spin, SpinCounter, SpinPolicy};
 use bellwire_probes as probes;
 use zerocopy::IntoBytes;
 
@@ -52,7 +52,18 @@ pub(crate) struct Connecting {
     spin: SpinPolicy,
     hello: Hello,
     shrink_after: Duration,
+    /// What this end made of its own, until it is passed.
+    made: Option<Made>,
     mapped: Option<Mapped>,
+}
+
+const MAKE_EVENT: &str = "create an event to be rung by";
+
+/// This end's memory, what to pass of it, and its doorbell.
+#[derive(Debug)]
+struct Made {
+    memory: (OwnEnd, Owned, Owned),
+    event: Option<Event>,
 }
 
 /// How far a session has got.
@@ -127,6 +138,8 @@ impl Connecting {
         };
         let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
         say(&channel, &machine.hello(), &[])?;
+        // Made while the provider wakes up and makes its own, which takes as long.
+        let made = Made::make(&hello)?;
         Ok(Self {
             channel,
             machine,
@@ -135,6 +148,7 @@ impl Connecting {
             spin: config.spin,
             hello,
             shrink_after,
+            made: Some(made),
             mapped: None,
         })
     }
@@ -164,7 +178,8 @@ impl Connecting {
         }
     }
 
-    /// Waits until there may be more to do, or `cancel` is rung.
+    /// Waits until there may be more to do, or `cancel` is rung. Spins first: the provider makes its memory, or maps this end's,
+    /// sooner than a sleeping thread wakes up.
     pub(crate) fn wait(
         &self,
         until: Option<Instant>,
@@ -172,11 +187,29 @@ impl Connecting {
     ) -> Result<(), ConnectError> {
         let deadline = self.machine.deadline();
         let until = until.map_or(deadline, |until| until.min(deadline));
-        let waited = match cancel {
-            Some(cancel) => poll::wait_any(&[self.channel.arrived(), cancel], Some(until)),
-            None => poll::wait_any(&[self.channel.arrived()], Some(until)),
+        let arrived = self.channel.arrived();
+        let (alone, with_cancel) = ([arrived], cancel.map(|cancel| [arrived, cancel]));
+        let sources = with_cancel.as_ref().map_or(&alone[..], |sources| sources);
+        let wait =
+            |until| poll::wait_any(sources, Some(until)).map_err(system("wait for the provider"));
+        // The first answer takes as long as the provider's wake-up, and its work.
+        let max = self.spin.max.saturating_mul(2);
+        let mut spin = Spin::new(SpinPolicy { max, worth: max });
+        let began = clock::now();
+        let mut counter = SpinCounter::new(spin.budget());
+        let yields = || {
+            std::thread::yield_now();
+            false
         };
-        waited.map(|_| ()).map_err(system("wait for the provider"))
+        loop {
+            if wait(began)? {
+                return Ok(());
+            }
+            if clock::now() >= until || !spin.tick(&mut counter, clock::now, yields) {
+                break;
+            }
+        }
+        wait(until).map(|_| ())
     }
 
     /// Returns what signals that a message has arrived.
@@ -211,26 +244,19 @@ impl Connecting {
         let board = Board::check(board, self.service).map_err(protocol)?;
         // The number of descriptors was checked: this one is present if the server's doorbell is an event.
         let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
-        let own = OwnMemoryMaker {
-            role: Role::Client,
-            session: welcome.session,
-            service: self.service,
-            lane: self.hello.lane,
+        let Some(Made { memory: (own, passed_page, passed_lane), event }) = self.made.take() else {
+            return Err(protocol("WELCOME twice"));
         };
-        let (own, passed_page, passed_lane) = own.make(None).map_err(|error| unmade(&error))?;
-        let unmade_event = system("create an event to be rung by");
-        let own_event = match self.hello.doorbell {
-            Doorbell::Eventfd => Some(Event::create().map_err(&unmade_event)?),
-            _ => None,
-        };
-        let ringer = own_event.as_ref().map(Event::for_peer).transpose().map_err(unmade_event)?;
+        start_page(&own.page, Role::Client, welcome.session, self.service, self.hello.lane);
+        let ringer = event.as_ref().map(Event::for_peer).transpose();
+        let ringer = ringer.map_err(system(MAKE_EVENT))?;
         let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         if let Some(attach) = self.machine.attach() {
             say(&self.channel, &attach, &objects)?;
         }
         let peer = PeerEnd { page, lane };
-        self.mapped = Some(Mapped { own, peer, board, own_event, peer_event });
+        self.mapped = Some(Mapped { own, peer, board, own_event: event, peer_event });
         Ok(())
     }
 
@@ -268,43 +294,63 @@ impl Connecting {
     }
 }
 
-/// Creates one end's page and lane, with the constant words of the page written.
-pub(crate) struct OwnMemoryMaker {
-    pub(crate) role: Role,
-    pub(crate) session: u64,
-    pub(crate) service: ServiceName,
-    pub(crate) lane: Geometry,
-}
-
-impl OwnMemoryMaker {
-    /// Creates the memory, charged to a user's quota if there is one, and returns what to pass of it: page and lane.
-    pub(crate) fn make(
-        &self,
-        lender: Option<&Lender>,
-    ) -> Result<(OwnEnd, Owned, Owned), RegionError> {
-        let pid = std::process::id();
-        let (created, lane) = (clock::wall_nanos(), lane_field(self.lane));
-        let header = PageHeader::new(self.role, self.session, pid, lane, created, self.service);
-        let name = |what| memory_name(what, self.role, self.service, self.session);
-        let region = |what, size, bytes: &[u8]| match lender {
-            Some(lender) => OwnRegion::lend(lender, &name(what), size, |made| made.write(0, bytes)),
-            None => OwnRegion::create(&name(what), size, |made| made.write(0, bytes)),
+impl Made {
+    /// Makes what the client passes. The number of its session is not known yet: the kernel's name of the memory has this process's.
+    fn make(hello: &Hello) -> Result<Self, ConnectError> {
+        let pid = std::process::id().into();
+        let memory = make_memory(Role::Client, hello.service, pid, hello.lane, None)
+            .map_err(|error| unmade(&error))?;
+        let event = match hello.doorbell {
+            Doorbell::Eventfd => Some(Event::create().map_err(system(MAKE_EVENT))?),
+            _ => None,
         };
-        let (page, passed_page) = region("page", PAGE_SIZE, header.as_bytes())?;
-        let (lane, passed_lane) = region("lane", lane_size(self.lane), &[])?;
-        let own = OwnEnd { page, lane };
-        Lanes::open(&own);
-        Ok((own, passed_page, passed_lane))
+        Ok(Self { memory, event })
     }
 }
 
+/// Creates one end's page and lane, charged to a user's quota if there is one, and returns what to pass of it: page and lane.
+/// [`start_page`] follows before they are passed. Their names end in `number`.
+pub(crate) fn make_memory(
+    role: Role,
+    service: ServiceName,
+    number: u64,
+    lane: Geometry,
+    lender: Option<&Lender>,
+) -> Result<(OwnEnd, Owned, Owned), RegionError> {
+    let region = |what, size| {
+        let name = memory_name(what, role, service, number);
+        match lender {
+            Some(lender) => OwnRegion::lend(lender, &name, size, |_| {}),
+            None => OwnRegion::create(&name, size, |_| {}),
+        }
+    };
+    let (page, passed_page) = region("page", PAGE_SIZE)?;
+    let (lane, passed_lane) = region("lane", lane_size(lane))?;
+    let own = OwnEnd { page, lane };
+    Lanes::open(&own);
+    Ok((own, passed_page, passed_lane))
+}
+
+/// Writes the constant words of a page.
+pub(crate) fn start_page(
+    page: &OwnRegion,
+    role: Role,
+    session: u64,
+    service: ServiceName,
+    lane: Geometry,
+) {
+    let (pid, created) = (std::process::id(), clock::wall_nanos());
+    let header = PageHeader::new(role, session, pid, lane_field(lane), created, service);
+    page.write(0, header.as_bytes());
+}
+
 /// Returns the name of the memory of one end's page or lane, on systems where memory has names.
-pub(crate) fn memory_name(what: &str, role: Role, service: ServiceName, session: u64) -> String {
+pub(crate) fn memory_name(what: &str, role: Role, service: ServiceName, number: u64) -> String {
     let side = match role {
         Role::Client => "client",
         Role::Server => "server",
     };
-    format!("bellwire-{what}-{side}-{service}-{session}")
+    format!("bellwire-{what}-{side}-{service}-{number}")
 }
 
 /// Returns the terms of the lane that the client writes.

@@ -90,19 +90,18 @@ impl Scanner {
         let (maps, hidden) = observe::pages()?;
         let there: HashSet<_> = maps.iter().map(|map| map.object).collect();
         self.views.retain(|object, _| there.contains(object));
-        let servers = servers(&maps);
+        let (mut pages, mut denied) = (Vec::new(), None);
+        for map in maps.iter().filter(|map| map.is_owner) {
+            match self.read(map) {
+                Ok(Some(page)) => pages.push((map, page)),
+                Ok(None) | Err(ObserveError::Gone) => {}
+                Err(error) => denied.get_or_insert((0, error)).0 += 1,
+            }
+        }
+        let servers = servers(&maps, &pages);
         let mut commands = HashMap::new();
         let mut sessions: BTreeMap<(ServiceName, Whose, u64), SeenSession> = BTreeMap::new();
-        let mut denied = None;
-        for map in maps.iter().filter(|map| map.is_owner) {
-            let page = match self.read(map) {
-                Ok(Some(page)) => page,
-                Ok(None) | Err(ObserveError::Gone) => continue,
-                Err(error) => {
-                    denied.get_or_insert((0, error)).0 += 1;
-                    continue;
-                }
-            };
+        for (map, page) in pages {
             let command = commands
                 .entry(map.pid)
                 .or_insert_with(|| observe::command(map.pid).unwrap_or_default());
@@ -147,17 +146,17 @@ impl Scanner {
     }
 }
 
-/// Returns the server's process for each client's page: the one that has mapped it and owns the other page of a
-/// session of that name. Observers have mapped it too.
-fn servers(maps: &[PageMap]) -> HashMap<(u64, u64), u32> {
-    let name = |map: &PageMap, role| map.name.strip_prefix(role).map(str::to_owned);
-    let owned = maps.iter().filter(|map| map.is_owner);
-    let owned: HashSet<_> =
-        owned.filter_map(|map| Some((map.pid, name(map, "server-")?))).collect();
+/// Returns the server's process for each client's page: the one that has mapped it and owns the other page of that
+/// session. Observers have mapped it too.
+fn servers(maps: &[PageMap], pages: &[(&PageMap, SeenPage)]) -> HashMap<(u64, u64), u32> {
+    let end = |pid: u32, page: &SeenPage| (pid, page.service, page.session);
+    let of = |role| pages.iter().filter(move |(_, page)| page.role == role);
+    let owned: HashSet<_> = of(Role::Server).map(|(map, page)| end(map.pid, page)).collect();
+    let clients: HashMap<_, _> = of(Role::Client).map(|(map, page)| (map.object, page)).collect();
     let read = maps.iter().filter(|map| !map.is_owner);
     read.filter_map(|map| {
-        let session = name(map, "client-")?;
-        owned.contains(&(map.pid, session)).then_some((map.object, map.pid))
+        let page = clients.get(&map.object)?;
+        owned.contains(&end(map.pid, page)).then_some((map.object, map.pid))
     })
     .collect()
 }

@@ -18,7 +18,8 @@ use crate::time::{Instant, nanos};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinPolicy {
-    /// The longest spin before a park. Zero never spins. Default: 60 µs; values above 1 ms are cut to 1 ms.
+    /// The longest spin before a park. Zero never spins. Default: 60 µs; values above 1 ms are cut to 1 ms. A client that opens a
+    /// session spins up to twice as long for each of the provider's two answers.
     pub max: Duration,
     /// An answer within this time was worth spinning for; later ones count against spinning. Default: 10 µs, plus a
     /// quarter of a nanosecond for each byte exchanged since the previous wait, because both ends copy them, and a

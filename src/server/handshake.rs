@@ -18,7 +18,7 @@ use super::quotas::{Quotas, Share, TooMany};
 use super::reactor::Peers;
 use super::watch::Watch;
 use crate::connect::{
-    OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
+    client_lane, lane_size, make_memory, memory_name, page_header, server_lane, start_page,
 };
 use crate::control::{self, Incoming};
 use crate::learned;
@@ -274,17 +274,14 @@ impl PendingHandshake {
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
         };
-        let maker = OwnMemoryMaker {
-            role: Role::Server,
-            session: self.session,
-            service: hello.service,
-            lane: welcome.lane,
-        };
         let lender = self.share.lender(self.fd_budget);
-        let (end, page, lane) = maker.make(Some(&lender)).map_err(|error| match error {
+        let (role, service, number) = (Role::Server, hello.service, self.session);
+        let made = make_memory(role, service, number, welcome.lane, Some(&lender));
+        let (end, page, lane) = made.map_err(|error| match error {
             RegionError::Quota(error) => Refuse::new(RefuseCode::Quota, &error.to_string()),
             error => lacking(&error),
         })?;
+        start_page(&end.page, role, number, service, welcome.lane);
         let mut objects = vec![page.as_object(), lane.as_object(), board];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         let message = Message::Welcome(welcome);

@@ -127,8 +127,7 @@ fn device(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 /// Parses `7f00-7f01 rw-s 00000000 00:01 2051      /memfd:bellwire-page-client-echo-1 (deleted)`.
 fn parse(pid: u32, line: &str) -> Option<PageMap> {
-    let (fields, name) = line.split_once(PREFIX)?;
-    let name = name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
+    let (fields, _) = line.split_once(PREFIX)?;
     let mut fields = fields.split_ascii_whitespace();
     let (from, to) = fields.next()?.split_once('-')?;
     let is_owner = fields.next()?.as_bytes().get(1) == Some(&b'w');
@@ -136,7 +135,7 @@ fn parse(pid: u32, line: &str) -> Option<PageMap> {
     let inode = fields.next()?.parse().ok()?;
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let object = (hex(major)? << 32 | hex(minor)?, inode);
-    Some(PageMap { pid, is_owner, name, object, range: (hex(from)?, hex(to)?) })
+    Some(PageMap { pid, is_owner, object, range: (hex(from)?, hex(to)?) })
 }
 
 #[cfg(test)]
@@ -148,7 +147,7 @@ mod tests {
         let line =
             "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-page-client-a-b-7 (deleted)";
         let page = parse(12, line).unwrap();
-        assert_eq!((page.pid, page.is_owner, &*page.name), (12, true, "client-a-b-7"));
+        assert_eq!((page.pid, page.is_owner), (12, true));
         assert_eq!((page.object, page.range), ((1, 2051), (0x7f00, 0x7f01)));
         assert!(!parse(12, &line.replace("rw-s", "r--s")).unwrap().is_owner);
         for other in [

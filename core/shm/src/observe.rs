@@ -9,8 +9,6 @@ pub struct PageMap {
     pub pid: u32,
     /// Whether the process created the page and may write it.
     pub is_owner: bool,
-    /// The memory's name, without what the system adds.
-    pub name: String,
     /// Device and inode, which identify this memory.
     pub object: (u64, u64),
     /// Start and end address in the process.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwire_core::Instant;
 use bellwire_core::end::Why;
 use bellwire_core::wire::RefuseCode;
+use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
 
 use super::metrics::{self, SessionGauges};
 use super::{Reactor, Slot, SlotState};
@@ -17,7 +17,7 @@ use crate::server::source::{Place, Source};
 use crate::server::watch::Watch;
 use crate::transport::clock;
 use crate::transport::object::AsObject;
-use crate::transport::poll::{Interest, Trigger};
+use crate::transport::poll::{Events, Interest, Trigger};
 
 /// The most clients in the handshake at once.
 const MOST_HANDSHAKES: usize = 256;
@@ -31,7 +31,6 @@ const GRACE_OF_SILENT: Duration = Duration::from_millis(10);
 
 /// Connections in the handshake, oldest first. All have the same time limit, so the first deadline is that of the
 /// first.
-#[derive(Default)]
 pub(super) struct Arrivals {
     /// Includes those that have meanwhile completed the handshake or been rejected.
     order: VecDeque<(Instant, Place)>,
@@ -39,9 +38,19 @@ pub(super) struct Arrivals {
     /// their channels are not polled.
     delayed: BTreeMap<(Instant, u64), Place>,
     count: usize,
+    /// Whether a client was sent WELCOME since this thread last slept: it is awake, and maps what it got.
+    is_expecting: bool,
+    spin: Spin,
 }
 
 impl Arrivals {
+    pub(super) fn new(spin: SpinPolicy) -> Self {
+        // A client takes longer for its part of the handshake than a server for most calls.
+        let spin = Spin::new(SpinPolicy { worth: spin.max, ..spin });
+        let (order, delayed) = (VecDeque::new(), BTreeMap::new());
+        Self { order, delayed, count: 0, is_expecting: false, spin }
+    }
+
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -167,6 +176,32 @@ impl Reactor {
         }
     }
 
+    /// Polls the descriptors instead of sleeping while a client that was just welcomed makes its part of the handshake. Returns
+    /// whether anything came.
+    pub(super) fn spin_for_arrival(&mut self, events: &mut Events) -> bool {
+        if !std::mem::take(&mut self.arrivals.is_expecting) {
+            return false;
+        }
+        let mut counter = SpinCounter::new(self.arrivals.spin.budget());
+        loop {
+            let _ = self.poller.wait(events, Some(Duration::ZERO));
+            let spin = &mut self.arrivals.spin;
+            if events.iter().next().is_some() {
+                spin.hit(counter.spun());
+                self.dispatch(events);
+                self.expire(clock::now());
+                return true;
+            }
+            let yields = || {
+                std::thread::yield_now();
+                false
+            };
+            if !spin.tick(&mut counter, clock::now, yields) {
+                return false;
+            }
+        }
+    }
+
     pub(super) fn advance_handshake(&mut self, slot: usize) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let at = entry.listener;
@@ -175,7 +210,10 @@ impl Reactor {
         let SlotState::Handshake(handshake) = state else { return };
         let board = listener.store.passed_board().as_object();
         match handshake.advance(&self.config, board, &self.peers) {
-            Progress::Waiting(handshake) => entry.state = SlotState::Handshake(handshake),
+            Progress::Waiting(handshake) => {
+                self.arrivals.is_expecting |= !handshake.is_silent();
+                entry.state = SlotState::Handshake(handshake);
+            }
             Progress::Arrived(mut arrived) => {
                 let process = arrived.process.take();
                 let observers = metrics::observers(&self.listeners);

@@ -151,6 +151,7 @@ impl Reactor {
             listeners.iter().any(|listener| matches!(listener.handler, Handler::Task(_)));
         let tasks = Tasks::new(has_tasks, config.max_queued, Arc::clone(&shared.bell));
         let spins = [Spin::new(config.spin), Spin::new(config.spin)];
+        let arrivals = Arrivals::new(config.spin);
         let mut stats = shared.stats();
         (stats.backend, stats.services) = (backend, metrics::rows(&listeners));
         drop(stats);
@@ -166,7 +167,7 @@ impl Reactor {
             workers,
             tasks,
             slots: Slab::new(),
-            arrivals: Arrivals::default(),
+            arrivals,
             peers: Peers::default(),
             clients: Clients::default(),
             poll_budget: PollBudget::new(),
@@ -219,7 +220,8 @@ impl Reactor {
             }
             let now = clock::now();
             self.look_after_some(now);
-            if self.arm_all(now) || !self.workers.will_ring() {
+            if self.arm_all(now) || !self.workers.will_ring() || self.spin_for_arrival(&mut events)
+            {
                 continue;
             }
             self.sleep(&mut events, now);
