@@ -39,8 +39,11 @@ impl<S: Service> Client<S> {
     /// instance.
     pub fn wait_available(&mut self, timeout: Duration) -> Result<&mut Session<S>, CallError> {
         let deadline = clock::now().after(timeout);
+        // A provider that is there needs no inotify instance.
+        let mut watches = self.arrivals.is_some();
         loop {
-            let watched = self.watch_arrivals();
+            let watched = if watches { self.watch_arrivals() } else { Ok(()) };
+            watches = true;
             let error = match self.connect_until(deadline) {
                 Ok(()) => break,
                 Err(error) => error,
@@ -74,7 +77,7 @@ impl<S: Service> Client<S> {
 
     /// Returns a descriptor for an event loop that waits for an absent provider: readable when one may have come up, or
     /// when the handshake with it can go on. Call [`Client::refresh`] then, which does not wait for its retry to be due.
-    /// Ask for it before each sleep: it is another one in another [state](Client::state), and none with a session.
+    /// Ask for it, and register it anew, before each sleep: it may be another one each time, and there is none with a session.
     ///
     /// # Errors
     /// `EMFILE` at the limit of open files or, on Linux, of inotify instances of this user
