@@ -182,7 +182,12 @@ impl Reactor {
         if !std::mem::take(&mut self.arrivals.is_expecting) {
             return false;
         }
-        let mut counter = SpinCounter::new(self.arrivals.spin.budget());
+        let budget = self.arrivals.spin.budget();
+        if budget == 0 {
+            self.arrivals.spin.parked(None, None);
+            return false;
+        }
+        let mut counter = SpinCounter::new(budget);
         loop {
             let _ = self.poller.wait(events, Some(Duration::ZERO));
             let spin = &mut self.arrivals.spin;
