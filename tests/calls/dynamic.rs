@@ -7,7 +7,7 @@ use bellwire::{
 
 use crate::support::guard::{PATIENCE, scaled, until};
 use crate::support::services::Numbers;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide};
 
 struct Sum;
 
@@ -27,11 +27,7 @@ fn sum(bytes: &[u8]) -> u64 {
 fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
     let contract = Contract::new("sum".parse().unwrap()).method(7).schema(Sum::SCHEMA);
     assert_eq!(contract, Contract::of::<Sum>());
-    let typed = |dir: &Dir| {
-        let mut builder = Server::builder(&dir.run_dir);
-        builder.serve::<Sum>(|_, bytes| Ok(sum(&bytes))).unwrap();
-        builder.start().unwrap()
-    };
+    let typed = |dir: &Dir| provide::<Sum>(&dir.run_dir, |_, bytes| Ok(sum(&bytes)));
     let dynamic = |dir: &Dir| {
         let mut builder = Server::builder(&dir.run_dir);
         let answer = |bytes: Payload| sum(&bytes).to_le_bytes();

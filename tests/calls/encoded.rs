@@ -1,11 +1,11 @@
 //! A request that finds room is encoded once, on the fast path and on the slow path.
 
-use bellwire::{Backpressure, Client, Malformed, Message, Server};
+use bellwire::{Backpressure, Client, Malformed, Message};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::support::guard::PATIENCE;
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, provide};
 
 static ENCODED: AtomicU64 = AtomicU64::new(0);
 
@@ -34,9 +34,7 @@ const LENGTHS: [usize; 6] = [0, 64, 5_000, 9_000, 60_000, 200_000];
 #[test]
 fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
     let dir = Dir::new();
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Mirror>(|_, request| Ok(request.0)).unwrap();
-    let _server = builder.start().unwrap();
+    let _server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request.0));
     let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();
     for backpressure in [Backpressure::Adapt, Backpressure::Grow, Backpressure::Wait] {
         let config =

@@ -4,7 +4,7 @@
 use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
 
 use crate::support::guard::until;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, provide_with};
 
 /// A byte that says where it panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,16 +109,12 @@ fn a_panic_whose_payload_panics_when_it_is_dropped_fails_its_call_and_nothing_el
     for workers in [0, 2] {
         let dir = Dir::new();
         let config = ServerConfig::default().workers(workers);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
-        builder
-            .serve::<ByItem>(|_, request| {
-                if request != HELD {
-                    std::panic::panic_any(Bomb(request.0));
-                }
-                Ok(Back(0))
-            })
-            .unwrap();
-        let _server = builder.start().unwrap();
+        let _server = provide_with::<ByItem>(&dir.run_dir, config, |_, request| {
+            if request != HELD {
+                std::panic::panic_any(Bomb(request.0));
+            }
+            Ok(Back(0))
+        });
         let mut client = Client::<ByItem>::with_config(&dir.run_dir, patient());
         for nested in 2..5 {
             let session = client.connect().unwrap();

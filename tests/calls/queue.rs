@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig, Service};
+use bellwire::{Client, Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::sync::{AtomicUsize, Ordering};
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::services::Hold;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::services::{Hold, services};
+use crate::support::test_server::{Dir, TestServer, patient, provide_with};
 
 #[test]
 fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kept_awake() {
@@ -49,17 +49,11 @@ fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kep
     assert_eq!(fixture.close().answered, 21 + 9);
 }
 
-/// As many bytes as it is asked for.
-struct Large;
+const LEN: u64 = 4 << 20;
 
-impl Large {
-    const LEN: u64 = 4 << 20;
-}
-
-impl Service for Large {
-    const NAME: &'static str = "large";
-    type Request = u64;
-    type Response = Vec<u8>;
+services! {
+    /// As many bytes as it is asked for.
+    Large("large"): u64 => Vec<u8>;
 }
 
 #[test]
@@ -68,20 +62,17 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
     let ran = Arc::new(AtomicUsize::new(0));
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     let config = ServerConfig::default().workers(2).lane(LaneConfig::default().limits(limits));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
     let counted = Arc::clone(&ran);
-    let answer = move |len: u64| {
+    let server = provide_with::<Large>(&dir.run_dir, config, move |_, len| {
         counted.fetch_add(usize::from(len > 0), Ordering::Relaxed);
-        vec![7; len as usize]
-    };
-    builder.serve::<Large>(move |_, len| Ok(answer(len))).unwrap();
-    let server = builder.start().unwrap();
+        Ok(vec![7; len as usize])
+    });
     let open = || Client::<Large>::with_config(&dir.run_dir, patient());
     let (mut deaf, mut other) = (open(), open());
     let session = deaf.connect().unwrap();
     let sent = 40;
     for _ in 0..sent {
-        session.submit(&Large::LEN).unwrap();
+        session.submit(&LEN).unwrap();
     }
     until("the first is answered", || ran.load(Ordering::Relaxed) > 0);
     // Sessions share the workers in turns: with each of these comes one of the others, if allowed.
@@ -93,7 +84,7 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
     assert!(ahead <= 2 * (16 / 4 + 2) + 2, "{ahead} answers of 4 MiB");
     for _ in 0..sent {
         let (_, answer) = session.wait_reply(PATIENCE).unwrap();
-        assert_eq!(answer.unwrap().len() as u64, Large::LEN);
+        assert_eq!(answer.unwrap().len() as u64, LEN);
     }
     drop((deaf, other));
     assert_eq!(server.stop().answered, 3 * sent);

@@ -1,10 +1,8 @@
 //! Two ends that know a service's types differently.
 
-use bellwire::{
-    CallError, Client, ClientConfig, ErrorKind, Observer, Server, Service, State, schema,
-};
+use bellwire::{CallError, Client, ClientConfig, ErrorKind, Observer, Service, State, schema};
 
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, provide};
 
 macro_rules! service {
     ($name:ident, $schema:expr, $request:ty) => {
@@ -26,9 +24,7 @@ service!(Unknown, 0, u32);
 #[test]
 fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     let dir = Dir::new();
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Small>(|_, number| Ok(number.into())).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide::<Small>(&dir.run_dir, |_, number| Ok(number.into()));
     let mut large = Client::<Large>::with_config(&dir.run_dir, patient());
     let error = large.call(&1).unwrap_err();
     assert!(matches!(error, CallError::Refused { .. }), "{error}");

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ErrorKind, RefuseCode, RunDir, Server, ServerConfig, Service};
+use bellwire::{CallError, Client, ErrorKind, RefuseCode, RunDir, ServerConfig, Service};
 use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versions};
 use bellwire_core::{Geometry, Limits};
 
 use crate::support::guard::{patience, until};
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide};
 use crate::support::transport::endpoint::{self, Endpoint};
 use crate::support::transport::pass::{Channel, ReceiveError};
 use crate::support::transport::poll;
@@ -168,9 +168,7 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(part), "{error}");
     drop(endpoint);
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Echo>(echo).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide::<Echo>(&dir.run_dir, echo);
     let mut again = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(again.call(&vec![1]).unwrap(), [1]);
     server.stop();

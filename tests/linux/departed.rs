@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire::{Geometry, LaneConfig, Limits, Server, ServerConfig};
+use bellwire::{Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
@@ -10,7 +10,7 @@ use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
 use crate::support::guard::until;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
-use crate::support::test_server::Dir;
+use crate::support::test_server::{Dir, provide_with};
 
 /// Requests that a client had published but not rung for when it died were dropped with its session: the server
 /// learned of its end, and did not read the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
@@ -23,14 +23,10 @@ fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
     // The answers to all of them do not fit the lane, and no reader makes room.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     let config = ServerConfig::default().lane(LaneConfig::default().limits(limits));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
-    builder
-        .serve::<Echo>(move |_, _| {
-            counts.fetch_add(1, Ordering::Relaxed);
-            Ok(vec![0; 4000])
-        })
-        .unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Echo>(&dir.run_dir, config, move |_, _| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        Ok(vec![0; 4000])
+    });
     let mut rogue = Rogue::connect(&dir.run_dir, "echo").open();
     until("the server asks to be rung", || {
         rogue.link.peer().load(Word::WantData, Ordering::Acquire) != u64::MAX

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Server, ServerConfig};
+use bellwire::{Client, ServerConfig};
 
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
 use crate::support::services::Hold;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide_with};
 
 #[test]
 fn workers_take_turns_by_client_however_many_sessions_one_has() {
@@ -46,19 +46,15 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
     let (tell, told) = channel();
     let (release, released) = channel();
     let released = Mutex::new(released);
-    let mut builder = Server::builder_with(&dir.run_dir, ServerConfig::default());
-    builder
-        .serve::<Hold>(move |_, who| {
-            tell.send(who).unwrap();
-            if who == OWN {
-                released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
-            }
-            let until = Instant::now() + Duration::from_micros(200);
-            while Instant::now() < until {}
-            Ok(who)
-        })
-        .unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Hold>(&dir.run_dir, ServerConfig::default(), move |_, who| {
+        tell.send(who).unwrap();
+        if who == OWN {
+            released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        }
+        let until = Instant::now() + Duration::from_micros(200);
+        while Instant::now() < until {}
+        Ok(who)
+    });
     let mut greedy = Process::start("client", &dir.run_dir);
     for _ in 0..SESSIONS {
         greedy.tell("ask 0");

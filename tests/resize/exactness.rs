@@ -19,7 +19,7 @@ use crate::support::guard::{patience, until};
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
+use crate::support::test_server::{Dir, patient, provide_with, reconcile, reconcile_session};
 use crate::support::transport::{clock, poll};
 
 /// Set it to run one seed again, for instance the one that failed.
@@ -193,11 +193,9 @@ impl ServerPlan {
     }
 
     fn serve(self: &Arc<Self>, run_dir: &RunDir) -> Server {
-        let mut builder = Server::builder_with(run_dir, self.plan.server.clone());
         let handler = Arc::clone(self);
         let answer = move |_: &Caller, request: Payload| handler.answer(&request);
-        builder.serve::<Exact>(answer).unwrap();
-        builder.start().unwrap()
+        provide_with::<Exact>(run_dir, self.plan.server.clone(), answer)
     }
 }
 

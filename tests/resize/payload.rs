@@ -2,13 +2,13 @@
 
 use std::thread;
 
-use bellwire::{CallError, Client, Payload, Server, Service};
+use bellwire::{CallError, Client, Payload, Service};
 
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, number, submit};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::test_server::{Dir, patient, reconcile_session};
+use crate::support::test_server::{Dir, patient, provide, reconcile_session};
 
 #[test]
 fn one_call_site_serves_few_bytes_and_many() {
@@ -35,9 +35,7 @@ fn no_bytes_at_all_travel_in_every_way() {
         type Response = Payload;
     }
     let dir = Dir::new();
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Mirror>(|_, request| Ok(request)).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request));
     let mut client = Client::<Mirror>::with_config(&dir.run_dir, patient());
     for empty in [Payload::from(vec![]), Payload::build_from(0, 0, |_| {}).unwrap()] {
         assert_eq!(&*client.call(&empty).unwrap(), b"");

@@ -6,7 +6,7 @@ use bellwire::{Client, ServerConfig};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::support::guard::PATIENCE;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, provide_with};
 
 /// A service that no other test of this process serves.
 struct Logged;
@@ -62,9 +62,7 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     let lines = lines();
     let dir = Dir::new();
     let config = ServerConfig::default().stats_every(Some(Duration::from_millis(20)));
-    let mut builder = bellwire::Server::builder_with(&dir.run_dir, config);
-    builder.serve::<Logged>(|_, number| Ok(number)).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Logged>(&dir.run_dir, config, |_, number| Ok(number));
     let mut client = Client::<Logged>::with_config(&dir.run_dir, patient());
     for number in 0..3 {
         assert_eq!(client.call(&number).unwrap(), number);

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bellwire::{
     CallError, Client, ClientConfig, Doorbell, Geometry, HandlerError, LaneConfig, LaneStats,
-    Limits, Payload, RunDir, Server, ServerConfig, Service, Session, SessionStats,
+    Limits, Payload, RunDir, ServerConfig, Service, Session, SessionStats,
 };
 
 use super::child::Parent;
 use super::pattern;
 use super::roles::tell_stats;
-use super::test_server::{patient, patient_server};
+use super::test_server::{patient, patient_server, provide_with};
 use crate::support::guard::until;
 use crate::support::services::services;
 
@@ -152,10 +152,11 @@ impl Settings {
 /// Provides blobs. Unknown commands go to `obey`.
 pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
     let store = BlobStore::default();
-    let mut builder =
-        Server::builder_with(&RunDir::from_environment(), patient_server(settings.server()));
-    builder.serve::<Blobs>(move |_, request| store.answer(&request)).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Blobs>(
+        &RunDir::from_environment(),
+        patient_server(settings.server()),
+        move |_, request| store.answer(&request),
+    );
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         match line.split(' ').collect::<Vec<_>>()[..] {

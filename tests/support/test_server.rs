@@ -1,6 +1,6 @@
 use bellwire::{
-    Client, ClientConfig, Geometry, InUse, IncidentCause, LaneConfig, Publisher, RunDir, Server,
-    ServerConfig, ServerStats, Service,
+    Caller, Client, ClientConfig, Geometry, HandlerError, InUse, IncidentCause, LaneConfig,
+    Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
@@ -113,6 +113,24 @@ impl TestServer {
         reconcile(&stats);
         stats
     }
+}
+
+/// A server of one service.
+pub(crate) fn provide<S: Service>(
+    run_dir: &RunDir,
+    handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
+) -> Server {
+    provide_with::<S>(run_dir, ServerConfig::default(), handler)
+}
+
+pub(crate) fn provide_with<S: Service>(
+    run_dir: &RunDir,
+    config: ServerConfig,
+    handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
+) -> Server {
+    let mut builder = Server::builder_with(run_dir, config);
+    builder.serve::<S>(handler).unwrap();
+    builder.start().unwrap()
 }
 
 /// Everything that the tests call.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, Backpressure, CallError, Executed, Geometry, HandlerError, Limits, Server,
-    ServerConfig, Service,
+    AsyncClient, Backpressure, CallError, Executed, Geometry, HandlerError, Limits, ServerConfig,
+    Service,
 };
 use tokio::task::JoinSet;
 
 use super::{client, fill, in_each_runtime, killed, settled, until};
 use crate::support::child::Process;
 use crate::support::services::{Echo, Hold, Moody};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide, provide_with};
 
 /// What became of each item.
 fn in_short<R: std::fmt::Debug>(
@@ -93,9 +93,8 @@ fn batches_and_calls_of_many_tasks_on_one_session_get_their_own_answers() {
     in_each_runtime(async || {
         let dir = Dir::new();
         let config = ServerConfig::default().workers(3).max_in_flight(8192);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
-        builder.serve::<Hold>(|_, who| Ok::<_, HandlerError>(who)).unwrap();
-        let server = builder.start().unwrap();
+        let server =
+            provide_with::<Hold>(&dir.run_dir, config, |_, who| Ok::<_, HandlerError>(who));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         let mut tasks = JoinSet::new();
         for task in 0..200_u64 {
@@ -236,11 +235,8 @@ impl Service for Again {
 fn a_batch_of_an_idempotent_service_is_sent_again_to_the_successor() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let serve = |offset: u64| {
-            let mut builder = Server::builder(&dir.run_dir);
-            builder.serve::<Again>(move |_, number| Ok(number + offset)).unwrap();
-            builder.start().unwrap()
-        };
+        let serve =
+            |offset: u64| provide::<Again>(&dir.run_dir, move |_, number| Ok(number + offset));
         let first = serve(100);
         let client = Arc::new(client::<Again>(&dir.run_dir));
         assert_eq!(in_short(client.call_batch(&[1, 2]).await.unwrap()), ["Ok(101)", "Ok(102)"]);

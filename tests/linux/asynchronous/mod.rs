@@ -16,16 +16,18 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, AsyncSession, Backpressure, CallError, Executed, RunDir, Service, SessionStats,
+    AsyncClient, AsyncSession, Backpressure, CallError, Executed, RunDir, Server, ServerConfig,
+    Service, SessionStats,
 };
 use bellwire_memfd::clock;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::support::child::{Parent, Process};
+use crate::support::gate::{Arrivals, Gate};
 use crate::support::guard::{PATIENCE, patience, scaled};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::patient;
+use crate::support::test_server::{Dir, patient, provide_with};
 
 /// Runs a test in a runtime of one thread, and in one of two.
 #[track_caller]
@@ -83,6 +85,19 @@ where
     S::Response: Send,
 {
     AsyncClient::with_config(run_dir, patient())
+}
+
+/// A provider that answers at once, and 0 when the gate is opened.
+fn gated(dir: &Dir, config: ServerConfig) -> (Server, Gate, Arrivals) {
+    let (gate, arrivals) = Gate::with_channel();
+    let held = gate.clone();
+    let server = provide_with::<Hold>(&dir.run_dir, config, move |_, who| {
+        if who == 0 {
+            held.pass(0);
+        }
+        Ok(who)
+    });
+    (server, gate, arrivals)
 }
 
 /// Calls until the lane is full, of a provider that takes nothing. What is returned waits for the answers.

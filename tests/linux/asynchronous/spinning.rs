@@ -2,33 +2,16 @@
 
 use std::time::Duration;
 
-use bellwire::{AsyncSession, CallError, Executed, Server, ServerConfig};
+use bellwire::{AsyncSession, CallError, Executed, ServerConfig};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use tokio::runtime::Runtime;
 
-use super::{client, current, in_each_runtime, settled, several};
-use crate::support::gate::Gate;
+use super::{client, current, gated, in_each_runtime, settled, several};
 use crate::support::services::Hold;
 use crate::support::test_server::Dir;
 
 /// More than the calls after which a task looks for its answer itself.
 const HOT: u64 = 300;
-
-/// A provider that answers at once, and 0 when the gate is opened.
-fn provider(dir: &Dir) -> (Server, Gate) {
-    let (gate, _) = Gate::with_channel();
-    let held = gate.clone();
-    let config = ServerConfig::default().workers(2);
-    let mut builder = Server::builder_with(&dir.run_dir, config);
-    let hold = move |who| {
-        if who == 0 {
-            held.pass(0);
-        }
-        Ok(who)
-    };
-    builder.serve::<Hold>(move |_, who| hold(who)).unwrap();
-    (builder.start().unwrap(), gate)
-}
 
 async fn heat(session: &AsyncSession<Hold>) {
     for who in 1..=HOT {
@@ -46,7 +29,7 @@ fn is_late(answer: &Result<u64, CallError>) {
 fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_time() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let (server, gate) = provider(&dir);
+        let (server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         heat(&session).await;
         let late = tokio::spawn({
@@ -69,7 +52,7 @@ fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_t
 fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() {
     for drives in [current(), several()] {
         let dir = Dir::new();
-        let (server, gate) = provider(&dir);
+        let (server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = drives.block_on(async {
             let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
             heat(&session).await;
@@ -89,7 +72,7 @@ fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() 
 fn tasks_of_both_kinds_of_runtime_take_turns_on_one_session() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let (server, _gate) = provider(&dir);
+        let (server, _gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         // The task that calls alone never waits for long, and lets this one run all the same.
         static OVER: AtomicBool = AtomicBool::new(false);

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use bellwire::{AsyncClient, Doorbell, Server, ServerConfig};
+use bellwire::{AsyncClient, Doorbell, ServerConfig};
 use tokio::task::JoinSet;
 
-use super::{client, in_each_runtime, settled};
-use crate::support::gate::Gate;
+use super::{client, gated, in_each_runtime, settled};
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, patient, reconcile};
 
@@ -18,18 +17,8 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         in_each_runtime(async || {
             let dir = Dir::new();
-            let (gate, arrivals) = Gate::with_channel();
             let config = ServerConfig::default().workers(3).max_in_flight(8192);
-            let mut builder = Server::builder_with(&dir.run_dir, config);
-            let held = gate.clone();
-            let hold = move |who| {
-                if who == 0 {
-                    held.pass(0);
-                }
-                Ok(who)
-            };
-            builder.serve::<Hold>(move |_, who| hold(who)).unwrap();
-            let server = builder.start().unwrap();
+            let (server, gate, arrivals) = gated(&dir, config);
             let config = patient().doorbell(doorbell);
             let session =
                 AsyncClient::<Hold>::with_config(&dir.run_dir, config).connect().await.unwrap();

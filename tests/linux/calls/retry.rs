@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use bellwire::{CallError, Client, Executed, Server, ServerStats, Service};
+use bellwire::{CallError, Client, Executed, ServerStats, Service};
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Port, Word};
@@ -11,7 +11,7 @@ use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::rogue::{RogueListener, RogueSession};
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, patient, reconcile};
+use crate::support::test_server::{Dir, patient, provide, reconcile};
 
 /// The same service, for a client that may ask twice.
 #[derive(Debug)]
@@ -47,9 +47,7 @@ fn call_across<S: Service<Request = u64, Response = u64>>(
     let mut session = first.open(1);
     until_request(&session);
     // No lock protects a rogue: the successor takes the name while the first session lasts.
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<S>(|_, number| Ok(number * 10)).unwrap();
-    let successor = builder.start().unwrap();
+    let successor = provide::<S>(&dir.run_dir, |_, number| Ok(number * 10));
     match ends {
         Ends::BeforeTaking => drop(session),
         Ends::AfterTaking => {
@@ -133,9 +131,7 @@ fn a_call_after_a_restart_runs_once_on_the_successor() {
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     server.kill();
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Echo>(echo).unwrap();
-    let successor = builder.start().unwrap();
+    let successor = provide::<Echo>(&dir.run_dir, echo);
     // The client has not polled since: it sends to the dead provider, and then to its successor.
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);

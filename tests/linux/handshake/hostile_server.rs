@@ -11,7 +11,7 @@ use crate::support::guard::{scaled, until};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, encode, welcome};
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, provide};
 
 /// A client that has said HELLO to a rogue.
 pub(crate) struct RogueHandshake {
@@ -66,9 +66,7 @@ impl RogueHandshake {
             assert!(matches!(message, Message::Attach(_)), "{message:?}");
         }
         drop(self.listener);
-        let mut builder = bellwire::Server::builder(&self.dir.run_dir);
-        builder.serve::<Echo>(echo).unwrap();
-        let _server = builder.start().unwrap();
+        let _server = provide::<Echo>(&self.dir.run_dir, echo);
         until("the honest one is found", || self.client.refresh() == State::Ready);
         assert_eq!(self.client.call(&vec![1]).unwrap(), [1]);
     }

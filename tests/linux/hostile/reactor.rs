@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig};
+use bellwire::{Client, Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use crate::support::guard::until;
 use crate::support::rogue::{Rogue, encode};
 use crate::support::services::{Echo, services};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide};
 
 fn header(kind: Kind, id: u64, len: u32) -> Header {
     Header::new(kind, Status::Ok, id, len)
@@ -50,9 +50,7 @@ services! {
 fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
     const LEN: usize = 10_000;
     let dir = Dir::new();
-    let mut builder = Server::builder(&dir.run_dir);
-    builder.serve::<Bytes>(|_, len| Ok(vec![7; len as usize])).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide::<Bytes>(&dir.run_dir, |_, len| Ok(vec![7; len as usize]));
     let limits = Limits { max_shared_bytes_per_session: 40_960, ..Limits::default() };
     let config = patient().lane(patient().lane.limits(limits));
     let mut client = Client::<Bytes>::with_config(&dir.run_dir, config);

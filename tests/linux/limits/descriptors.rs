@@ -11,7 +11,7 @@ use crate::support::guard::{PATIENCE, until};
 use crate::support::kernel;
 use crate::support::services::{Echo, Numbers, echo, numbers};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide_with};
 
 /// More than a session takes on either side.
 const ENOUGH: usize = 12;
@@ -34,9 +34,7 @@ pub(super) fn play(mut parent: Parent) {
                     _ => bellwire::Doorbell::Eventfd,
                 };
                 let config = ServerConfig::default().doorbell(doorbell);
-                let mut builder = Server::builder_with(&run_dir, config);
-                builder.serve::<Echo>(echo).unwrap();
-                server = Some(builder.start().unwrap());
+                server = Some(provide_with::<Echo>(&run_dir, config, echo));
                 "serving".to_owned()
             }
             ["leave", free] => {

@@ -9,13 +9,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::support::guard::until;
 use crate::support::rogue::RogueListener;
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient};
-
-fn serve(run_dir: &RunDir) -> Server {
-    let mut builder = Server::builder(run_dir);
-    builder.serve::<Echo>(echo).unwrap();
-    builder.start().unwrap()
-}
+use crate::support::test_server::{Dir, patient, provide};
 
 /// A client that finds it by its name.
 fn is_found(run_dir: &RunDir) -> bool {
@@ -33,7 +27,7 @@ fn taken_again(server: &Server) -> usize {
 /// The provider is found again after `harm`, reports that, and its sessions continue.
 fn outlives(harm: impl FnOnce(&Path)) {
     let dir = Dir::new();
-    let server = serve(&dir.run_dir);
+    let server = provide::<Echo>(&dir.run_dir, echo);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     harm(dir.run_dir.path());
@@ -80,7 +74,7 @@ fn a_provider_whose_run_dir_cannot_be_made_says_so_and_serves_as_soon_as_it_can(
     let dir = Dir::new();
     let run_dir = RunDir::new(dir.run_dir.path().join("run"));
     fs::create_dir(run_dir.path()).unwrap();
-    let server = serve(&run_dir);
+    let server = provide::<Echo>(&run_dir, echo);
     let file = dir.run_dir.path().join("file");
     fs::write(&file, "").unwrap();
     renameat_with(CWD, &file, CWD, run_dir.path(), RenameFlags::EXCHANGE).unwrap();
@@ -102,7 +96,7 @@ fn one_whose_run_dir_went_with_the_directories_above_it_comes_back_with_them() {
     let above = dir.run_dir.path().join("above");
     let run_dir = RunDir::new(above.join("run"));
     fs::create_dir_all(run_dir.path()).unwrap();
-    let server = serve(&run_dir);
+    let server = provide::<Echo>(&run_dir, echo);
     let _ = fs::remove_dir_all(&above);
     // It may have made its own again before the one above it went.
     until("it is gone", || fs::remove_dir_all(&above).is_err() && !above.exists());
@@ -120,7 +114,7 @@ fn another_provider_that_took_the_name_meanwhile_keeps_it() {
     for dir in [&mine, &theirs] {
         fs::create_dir(dir).unwrap();
     }
-    let server = serve(&run_dir);
+    let server = provide::<Echo>(&run_dir, echo);
     let lock = fs::File::create(theirs.join("echo.lock")).unwrap();
     lock.lock().unwrap();
     renameat_with(CWD, &mine, CWD, &theirs, RenameFlags::EXCHANGE).unwrap();

@@ -3,9 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bellwire::{
-    CallError, Caller, Client, Geometry, Limits, Payload, Server, ServerConfig, Status,
-};
+use bellwire::{CallError, Client, Geometry, Limits, Payload, ServerConfig, Status};
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
 use bellwire_memfd::pass;
 
@@ -13,7 +11,7 @@ use crate::support::blobs::Blobs;
 use crate::support::guard::{PATIENCE, until};
 use crate::support::rogue::{Rogue, RogueSession, encode};
 use crate::support::services::{Echo, Hold, numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, patient, provide_with};
 
 const KIB: u64 = 1 << 10;
 
@@ -216,10 +214,9 @@ fn answers_above_the_quota_are_built_for_nothing_once_in_a_while() {
     const PAUSE: Duration = Duration::from_millis(500);
     let dir = Dir::new();
     let config = ServerConfig::default().max_memory_per_user(Some(4 << 20));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
-    let build = |_: &Caller, _| Ok(Payload::build_from(0, 400_000, |bytes| bytes.fill(7))?);
-    builder.serve::<Blobs>(build).unwrap();
-    let _server = builder.start().unwrap();
+    let _server = provide_with::<Blobs>(&dir.run_dir, config, |_, _| {
+        Ok(Payload::build_from(0, 400_000, |bytes| bytes.fill(7))?)
+    });
     let mut clients = [(); 2].map(|()| Client::<Blobs>::with_config(&dir.run_dir, patient()));
     let mut kept = Vec::new();
     let start = Instant::now();

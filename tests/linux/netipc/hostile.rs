@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bellwire::{IncidentCause, Server};
+use bellwire::IncidentCause;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::{Fixture, Increment, config, hello};
 use crate::support::gate::{Gate, OpenOnFailure};
 use crate::support::guard::until;
 use crate::support::netipc_peer::{Hello, INCREMENT, Peer, SNAPSHOT, chunk, header, table};
-use crate::support::test_server::{Dir, reconcile};
+use crate::support::test_server::{Dir, provide_with, reconcile};
 
 /// Bytes with another value at a place.
 fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
@@ -220,14 +220,10 @@ fn a_request_that_the_quota_has_no_room_for_is_counted_as_lost() {
     let held = gate.clone();
     let dir = Dir::new();
     let config = config().workers(1).max_memory(Some(4 << 20));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
-    builder
-        .serve::<Increment>(move |_, number| {
-            held.pass(number);
-            Ok(number)
-        })
-        .unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Increment>(&dir.run_dir, config, move |_, number| {
+        held.pass(number);
+        Ok(number)
+    });
     let _gate = OpenOnFailure(gate.clone());
     // Each comes in one datagram. One is handled, and the others wait.
     let hello = Hello { max_request: 64 << 10, ..hello() };

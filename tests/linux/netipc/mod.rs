@@ -3,7 +3,6 @@
 mod hostile;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire::netipc::{self, CallMethod, SnapshotMethod, Token};
@@ -15,7 +14,7 @@ use bellwire::{
 use crate::support::gate::Gate;
 use crate::support::guard::until;
 use crate::support::netipc_peer::{Hello, INCREMENT, Peer, SNAPSHOT, items, table, u32_at, u64_at};
-use crate::support::test_server::Dir;
+use crate::support::test_server::{Dir, provide_with};
 
 struct Increment;
 
@@ -244,18 +243,13 @@ fn an_unknown_method_is_refused_and_the_session_goes_on() {
 #[test]
 fn a_request_that_was_taken_is_answered_when_the_server_stops() {
     let (gate, arrivals) = Gate::with_channel();
-    let gate = Arc::new(gate);
-    let held = Arc::clone(&gate);
+    let held = gate.clone();
     let dir = Dir::new();
     let config = config().workers(1).drain_timeout(Duration::from_secs(60));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
-    builder
-        .serve::<Increment>(move |_, number| {
-            held.pass(number);
-            Ok(number + 1)
-        })
-        .unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Increment>(&dir.run_dir, config, move |_, number| {
+        held.pass(number);
+        Ok(number + 1)
+    });
     let mut peer = Peer::open(&dir.run_dir.path().join("increment.sock"), hello());
     let id = peer.ask(INCREMENT, 1, &1_u64.to_ne_bytes());
     arrivals.next();

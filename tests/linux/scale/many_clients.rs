@@ -1,12 +1,12 @@
 //! A server that many come to, and processes with many sessions each.
 
-use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats};
+use bellwire::{Client, RunDir, ServerConfig, ServerStats};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
 use crate::support::services::{Echo, echo};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, patient, patient_server};
+use crate::support::test_server::{Dir, patient, patient_server, provide_with};
 
 /// Sets the process's limits so that it can open this many files, and send as few, under any user.
 fn limit(files: u64) {
@@ -19,9 +19,7 @@ fn limit(files: u64) {
 pub(super) fn serve(mut parent: Parent, files: u64, workers: usize) {
     limit(files);
     let config = patient_server(ServerConfig::default().workers(workers));
-    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
-    builder.serve::<Echo>(echo).unwrap();
-    let server = builder.start().unwrap();
+    let server = provide_with::<Echo>(&RunDir::from_environment(), config, echo);
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         assert_eq!(line, "stats");
