@@ -1,11 +1,9 @@
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 
 use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ServerConfig, State};
 
-use crate::support::guard::until;
-use crate::support::parked::Thread;
+use crate::support::guard::{PATIENCE, until};
+use crate::support::parked::once_parked;
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
 use crate::support::transport::endpoint::Endpoint;
@@ -20,11 +18,7 @@ fn another_thread_cancels_a_parked_call_and_only_that() {
         let fixture = with_worker();
         let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
         let canceller = client.canceller().unwrap();
-        let caller = Thread::this();
-        let from_elsewhere = thread::spawn(move || {
-            caller.wait_until_parked();
-            canceller.cancel();
-        });
+        let from_elsewhere = once_parked(move || canceller.cancel());
         let error = client.call(&1).unwrap_err();
         assert!(
             matches!(error, CallError::Cancelled { executed: Executed::Maybe }),
@@ -62,11 +56,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     let _silent = Endpoint::bind_admitting(path, echo, &bellwire::Admission::SameUser).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let canceller = client.canceller().unwrap();
-    let caller = Thread::this();
-    let from_elsewhere = thread::spawn(move || {
-        caller.wait_until_parked();
-        canceller.cancel();
-    });
+    let from_elsewhere = once_parked(move || canceller.cancel());
     let error = client.call(&vec![1]).unwrap_err();
     assert!(matches!(error, CallError::Cancelled { executed: Executed::No }), "{error}");
     from_elsewhere.join().unwrap();
@@ -106,14 +96,10 @@ fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
     let last = session.submit(&3).unwrap();
     until("the cancellation is taken", || fixture.stats().refused == 1);
     fixture.release();
-    let mut answers = Vec::new();
-    until("both answers are there", || {
-        answers.extend(session.try_reply().unwrap());
-        answers.len() == 2
-    });
-    let answers: Vec<_> =
-        answers.into_iter().map(|(ticket, answer)| (ticket, answer.unwrap())).collect();
-    assert_eq!(answers, [(held, 1), (last, 3)]);
+    for expected in [(held, 1), (last, 3)] {
+        let (ticket, answer) = session.wait_reply(PATIENCE).unwrap();
+        assert_eq!((ticket, answer.unwrap()), expected);
+    }
     reconcile_session(session);
     assert_eq!(fixture.arrivals.so_far(), [3], "the handler never saw the second");
     drop(client);
@@ -173,16 +159,9 @@ fn a_session_is_cancelled_by_its_own_canceller() {
     let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let canceller = session.canceller().unwrap();
-    let (tell, told) = channel();
-    let caller = Thread::this();
-    let from_elsewhere = thread::spawn(move || {
-        caller.wait_until_parked();
-        canceller.cancel();
-        tell.send(()).unwrap();
-    });
+    let from_elsewhere = once_parked(move || canceller.cancel());
     let error = session.call(&1).unwrap_err();
     assert!(matches!(error, CallError::Cancelled { executed: Executed::Maybe }), "{error}");
-    told.recv().unwrap();
     from_elsewhere.join().unwrap();
     fixture.release();
     assert_eq!(session.call(&2).unwrap(), 2);

@@ -8,7 +8,7 @@ use bellwire::{
     Session, SpinPolicy,
 };
 
-use crate::support::guard::until;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::services::{Echo, Hold, Moody};
 use crate::support::test_server::{TestServer, reconcile_session};
 
@@ -24,14 +24,8 @@ fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
     }
     assert!(slow.session().unwrap().try_reply().unwrap().is_none());
     fixture.release();
-    let session = slow.session().unwrap();
-    until("the slow answer", || match session.try_reply().unwrap() {
-        Some((ticket, answer)) => {
-            assert_eq!((ticket, answer.unwrap()), (held, 1));
-            true
-        }
-        None => false,
-    });
+    let (answered, answer) = slow.session().unwrap().wait_reply(PATIENCE).unwrap();
+    assert_eq!((answered, answer.unwrap()), (held, 1));
     drop((slow, quick));
     assert_eq!(fixture.close().answered, 51);
 }
@@ -80,14 +74,9 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
     while session.submit(&BIG.to_vec()).is_ok() {}
     assert!(matches!(session.submit(&BIG.to_vec()), Err(CallError::WouldBlock)));
     // And when it reads at last, nothing was lost.
-    let mut left = session.stats().in_flight;
-    until("all answers are there", || {
-        while let Some((_, answer)) = session.try_reply().unwrap() {
-            assert_eq!(answer.unwrap(), BIG);
-            left -= 1;
-        }
-        left == 0
-    });
+    for _ in 0..session.stats().in_flight {
+        assert_eq!(session.wait_reply(PATIENCE).unwrap().1.unwrap(), BIG);
+    }
     drop((deaf, other, third));
     let stats = fixture.close();
     assert_eq!((stats.accepted, stats.refused, stats.lost), (stats.answered, 0, 0));
@@ -141,11 +130,7 @@ fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     assert_eq!(fixture.arrivals.so_far(), [0; 0], "one at a time");
     fixture.release();
-    let mut answers = Vec::new();
-    until("all three", || {
-        answers.extend(session.try_reply().unwrap().map(|(_, answer)| answer.unwrap()));
-        answers.len() == 3
-    });
+    let answers = [(); 3].map(|()| session.wait_reply(PATIENCE).unwrap().1.unwrap());
     assert_eq!(answers, [1, 2, 3]);
     drop((greedy, other));
     fixture.close();

@@ -4,14 +4,16 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Caller, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed,
-    Server, ServerConfig, SnapshotCache, State, Status,
+    CallError, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed, Server,
+    ServerConfig, SnapshotCache, State, Status,
 };
 
 use crate::support::guard::{PATIENCE, scaled, until};
-use crate::support::parked::Thread;
+use crate::support::parked::park;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
-use crate::support::test_server::{Dir, TestServer, patient, patient_server, reconcile};
+use crate::support::test_server::{
+    Dir, TestServer, patient, patient_server, provide_with, reconcile,
+};
 
 #[test]
 fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
@@ -45,17 +47,12 @@ fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
     assert!(matches!(refused, CallError::Declined { status: Status::Stopping }), "{refused}");
     assert_eq!((refused.kind(), refused.executed()), (ErrorKind::Stopping, Executed::No));
     gate.open();
-    let mut answers = Vec::new();
-    until("all four are answered", || {
-        answers.extend(session.try_reply().unwrap().map(|(_, answer)| answer));
-        answers.len() == 4
-    });
+    let answers = [(); 4].map(|()| session.wait_reply(PATIENCE).unwrap().1);
     let ran = answers.iter().filter(|answer| answer.is_ok()).count();
-    let is_refused =
-        |error: &CallError| matches!(error, CallError::Declined { status: Status::Stopping });
-    let refused =
-        answers.iter().filter_map(|answer| answer.as_ref().err()).filter(|e| is_refused(e));
-    assert_eq!((ran, refused.count()), (2, 2));
+    let is_refused = |answer: &&Result<_, _>| {
+        matches!(answer, Err(CallError::Declined { status: Status::Stopping }))
+    };
+    assert_eq!((ran, answers.iter().filter(is_refused).count()), (2, 2));
     let stats = stopped.join().unwrap();
     reconcile(&stats);
     assert_eq!((stats.answered, stats.refused, stats.lost), (2 + echoed, 3, 0));
@@ -92,16 +89,14 @@ fn a_handler_may_stop_its_own_server() {
     for workers in [0, 1] {
         let dir = Dir::new();
         let config = patient_server(ServerConfig::default().workers(workers));
-        let mut builder = Server::builder_with(&dir.run_dir, config);
         let running = Arc::new(Mutex::new(None::<Server>));
         let stopped = Arc::clone(&running);
-        let stop = move |_: &Caller, request| {
+        let server = provide_with::<Echo>(&dir.run_dir, config, move |_, request| {
             let server = stopped.lock().unwrap().take();
             server.map(Server::stop);
             Ok(request)
-        };
-        builder.serve::<Echo>(stop).unwrap();
-        *running.lock().unwrap() = Some(builder.start().unwrap());
+        });
+        *running.lock().unwrap() = Some(server);
         let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
         assert_eq!(client.call(&vec![1]).unwrap(), [1], "{workers} workers");
         until("nobody serves any more", || client.refresh() == State::Absent);
@@ -112,15 +107,9 @@ fn a_handler_may_stop_its_own_server() {
 fn a_server_that_stops_says_close_to_a_parked_client() {
     let fixture =
         TestServer::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
-    let run_dir = fixture.run_dir().clone();
-    let (tell, told) = channel();
-    let caller = thread::spawn(move || {
-        let mut client = Client::<Hold>::with_config(&run_dir, patient());
-        tell.send(Thread::this()).unwrap();
-        client.call(&1)
-    });
+    let mut client = fixture.client::<Hold>();
+    let caller = park(move || client.call(&1));
     assert_eq!(fixture.arrivals.next(), 1);
-    told.recv().unwrap().wait_until_parked();
     let gate = fixture.gate();
     let (server, _dir) = fixture.into_server();
     let stopped = thread::spawn(move || server.stop());
@@ -139,12 +128,7 @@ fn a_server_that_stops_wakes_a_parked_watcher() {
     fixture.numbers.publish(&numbers(1, 3)).unwrap();
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    let (tell, told) = channel();
-    let watcher = thread::spawn(move || {
-        tell.send(Thread::this()).unwrap();
-        (cache.wait_for_change(None).unwrap(), cache)
-    });
-    told.recv().unwrap().wait_until_parked();
+    let watcher = park(move || (cache.wait_for_change(None).unwrap(), cache));
     fixture.close();
     let (found, cache) = watcher.join().unwrap();
     assert_eq!(found, Refreshed::Unavailable);

@@ -1,17 +1,18 @@
 //! The same server with each backend of its reactor.
 
-use std::sync::mpsc::channel;
 use std::thread;
 
 use bellwire::{
-    Backend, CallError, Client, Doorbell, Executed, InUse, RunDir, Server, ServerConfig, SpinPolicy,
+    Backend, CallError, Client, Doorbell, Executed, InUse, RunDir, ServerConfig, SpinPolicy,
 };
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, until};
-use crate::support::parked::Thread;
+use crate::support::parked::park;
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, TestServer, patient, patient_server, reconcile};
+use crate::support::test_server::{
+    Dir, TestServer, patient, patient_server, provide_with, reconcile,
+};
 
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
@@ -53,16 +54,10 @@ fn calls_are_answered_hot_and_parked() {
 fn a_worker_that_is_done_wakes_the_reactor() {
     each(|config| {
         let fixture = TestServer::with(config.workers(2));
-        let run_dir = fixture.run_dir().clone();
-        let (tell, told) = channel();
-        let caller = thread::spawn(move || {
-            let mut client = Client::<Hold>::with_config(&run_dir, patient());
-            tell.send(Thread::this()).unwrap();
-            client.call(&7)
-        });
-        assert_eq!(fixture.arrivals.next(), 7);
+        let mut client = fixture.client::<Hold>();
+        let caller = park(move || client.call(&7));
         // Both ends sleep.
-        told.recv().unwrap().wait_until_parked();
+        assert_eq!(fixture.arrivals.next(), 7);
         fixture.release();
         assert_eq!(caller.join().unwrap().unwrap(), 7);
         fixture.close();
@@ -183,9 +178,7 @@ pub(crate) fn serve(mut parent: Parent, backend: &str) {
     let all = [Backend::Epoll, Backend::IoUring];
     let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
     let config = patient_server(ServerConfig::default().backend(backend));
-    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
-    builder.serve::<Echo>(echo).unwrap();
-    let _server = builder.start().unwrap();
+    let _server = provide_with::<Echo>(&RunDir::from_environment(), config, echo);
     parent.tell("ready");
     while parent.hear().is_some() {}
 }

@@ -8,7 +8,7 @@ use bellwire::{CallError, Client, Executed, State};
 
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, patience};
-use crate::support::parked::Thread;
+use crate::support::parked::{Thread, once_parked};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, patient};
 use crate::support::transport::poll;
@@ -62,18 +62,10 @@ fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
     let dir = Dir::new();
     let mut client = client(&dir);
     let canceller = client.canceller().unwrap();
-    let waiter = Thread::this();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            waiter.wait_until_parked();
-            canceller.cancel();
-        });
-        let cancelled = client.wait_available(PATIENCE).unwrap_err();
-        assert!(
-            matches!(cancelled, CallError::Cancelled { executed: Executed::No }),
-            "{cancelled}"
-        );
-    });
+    let from_elsewhere = once_parked(move || canceller.cancel());
+    let cancelled = client.wait_available(PATIENCE).unwrap_err();
+    assert!(matches!(cancelled, CallError::Cancelled { executed: Executed::No }), "{cancelled}");
+    from_elsewhere.join().unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use bellwire::{CallError, Client, Executed, LaneConfig, Limits, ServerConfig, Sn
 use super::agree;
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::parked::Thread;
+use crate::support::parked::once_parked;
 use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
 use crate::support::test_server::{Dir, TestServer, patient};
 
@@ -194,15 +194,10 @@ fn a_server_that_dies_leaves_every_request_accounted_for() {
     let session = client.connect().unwrap();
     let kept = session.submit(&1).unwrap();
     assert_eq!(server.hear(), "came 1");
-    std::thread::scope(|scope| {
-        let caller = Thread::this();
-        scope.spawn(move || {
-            caller.wait_until_parked();
-            server.kill();
-        });
-        let gone = session.call_many(&[2, 3, 4], |_, answer| drop(answer.unwrap_err()));
-        assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");
-    });
+    let killer = once_parked(move || server.kill());
+    let gone = session.call_many(&[2, 3, 4], |_, answer| drop(answer.unwrap_err()));
+    assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");
+    killer.join().unwrap();
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (4, 0, 3, 1));
     assert!(session.abandon(kept));

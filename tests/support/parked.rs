@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
 
 use super::guard::until;
 
@@ -10,6 +12,26 @@ const WAITS: [(&str, &[&str]); 2] =
     [("x86_64", &["449", "202", "271", "7"]), ("aarch64", &["449", "98", "73"])];
 /// How often to yield while a thread goes to sleep, where the system does not report it.
 const TURNS: usize = 1000;
+
+/// Does this in a thread of its own, and returns once it sleeps.
+pub(crate) fn park<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (tell, told) = channel();
+    let waiter = thread::spawn(move || {
+        tell.send(Thread::this()).unwrap();
+        wait()
+    });
+    told.recv().unwrap().wait_until_parked();
+    waiter
+}
+
+/// Does this in a thread of its own once the calling one sleeps.
+pub(crate) fn once_parked(act: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let waiter = Thread::this();
+    thread::spawn(move || {
+        waiter.wait_until_parked();
+        act();
+    })
+}
 
 /// A thread, seen from outside: on Linux below `/proc`, elsewhere not at all.
 pub(crate) struct Thread(pub(crate) Option<PathBuf>);
@@ -25,7 +47,7 @@ impl Thread {
     /// it has had time to.
     pub(crate) fn wait_until_parked(&self) {
         let Some(syscall) = &self.0 else {
-            return (0..TURNS).for_each(|_| std::thread::yield_now());
+            return (0..TURNS).for_each(|_| thread::yield_now());
         };
         let (_, waits) = WAITS.iter().find(|(arch, _)| *arch == std::env::consts::ARCH).unwrap();
         until("the thread parks", || {

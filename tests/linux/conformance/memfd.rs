@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::suite::Transport;
 use super::suite::endpoints::{Script, serve};
-use crate::support::parked::Thread;
+use crate::support::parked::once_parked;
 
 /// Both ends over sealed memfds, rung by futexes.
 pub(crate) struct OverFutex;
@@ -31,11 +31,7 @@ macro_rules! over {
 
             fn cancel_when_parked(link: &Link) {
                 let canceller = link.canceller().unwrap();
-                let waiter = Thread::this();
-                thread::spawn(move || {
-                    waiter.wait_until_parked();
-                    canceller.cancel();
-                });
+                once_parked(move || canceller.cancel());
             }
 
             fn take_cancel(link: &Link) {

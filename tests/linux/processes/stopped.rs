@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience, until};
-use crate::support::kernel;
+use crate::support::parked::once_parked;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, patient};
@@ -128,15 +128,10 @@ fn cancelling_from_another_thread_ends_a_call_on_a_stopped_provider() {
         let canceller = client.canceller().unwrap();
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         let _stopped = Stopped::new(&server);
-        let caller = kernel::thread_id();
         let begun = Instant::now();
-        let failed = thread::scope(|scope| {
-            scope.spawn(|| {
-                kernel::wait_until_parked(caller);
-                canceller.cancel();
-            });
-            client.call_within(&vec![2], PATIENCE * 2)
-        });
+        let from_elsewhere = once_parked(move || canceller.cancel());
+        let failed = client.call_within(&vec![2], PATIENCE * 2);
+        from_elsewhere.join().unwrap();
         assert!(matches!(failed, Err(CallError::Cancelled { .. })), "{doorbell:?}: {failed:?}");
         assert!(begun.elapsed() < PATIENCE, "{doorbell:?}: it was not the cancel that ended it");
     }
@@ -236,14 +231,8 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
         until("somebody else is closed", || fixture.stats().unread >= times);
     }
     fixture.release();
-    let session = slow.session().unwrap();
-    until("the slow answer", || match session.try_reply().unwrap() {
-        Some((answered, answer)) => {
-            assert_eq!((answered, answer.unwrap()), (ticket, 1));
-            true
-        }
-        None => false,
-    });
+    let (answered, answer) = slow.session().unwrap().wait_reply(PATIENCE).unwrap();
+    assert_eq!((answered, answer.unwrap()), (ticket, 1));
     assert_eq!(idle.session().unwrap().call(&vec![3]).unwrap(), [3], "the same session");
     assert_eq!(trimmed.session().unwrap().call(&vec![4]).unwrap(), [4], "the same session");
     drop((slow, idle, trimmed));
