@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellwire::AsyncSubscriber;
 use bellwire::{ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, Start, State, Subscriber};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{BoardWord, Header, Kind, Status, record_len};
+use bellwire_core::wire::{Header, Kind, Status, record_len};
 use bellwire_core::{PeerMemory, Port, Word};
 use bellwire_memfd::{clock, poll};
 
@@ -37,11 +37,7 @@ fn cache(dir: &Dir, pause: Duration) -> SnapshotCache<Numbers> {
 
 /// Opens a session with a reader, which `turn` advances.
 fn open(listener: &RogueListener, mut turn: impl FnMut() -> State) -> RogueSession {
-    thread::scope(|scope| {
-        let rogue = scope.spawn(|| listener.open(1));
-        until("a session", || turn() == State::Ready);
-        rogue.join().unwrap()
-    })
+    listener.meet(|| until("a session", || turn() == State::Ready))
 }
 
 fn asked(rogue: &RogueSession) -> u64 {
@@ -137,8 +133,7 @@ fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_i
             cache.refresh().unwrap();
             cache.state()
         });
-        let board = rogue.board.as_ref().unwrap();
-        board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+        rogue.announce(1);
         assert_eq!(cache.refresh().unwrap(), Refreshed::Pending);
         answer(&mut rogue, Status::Busy);
         until("it is declined", || cache.refresh().unwrap() == Refreshed::Unavailable);

@@ -124,11 +124,7 @@ fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
-    let rogue = thread::scope(|scope| {
-        let rogue = scope.spawn(|| listener.open(1));
-        client.connect().unwrap();
-        rogue.join().unwrap()
-    });
+    let rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let caller = scope.spawn(|| {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::thread;
 
 use bellwire::{CallError, Client, Executed, LaneConfig, Resource, ServerConfig};
 use bellwire_core::sync::Ordering;
@@ -89,11 +88,7 @@ fn a_server_that_does_not_read_is_said_to_lack_room() {
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let config = patient().lane(patient().lane.stream_from(None));
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
-    let mut rogue = thread::scope(|scope| {
-        let rogue = scope.spawn(|| listener.open(1));
-        client.connect().unwrap();
-        rogue.join().unwrap()
-    });
+    let mut rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
     let session = client.session().unwrap();
     let mut head = 0;
     fill(|fd| rustix::net::getpeername(fd).ok().flatten(), &dir.run_dir.path().join("echo.sock"));

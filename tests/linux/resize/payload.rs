@@ -1,7 +1,6 @@
 //! Payloads in memfds of their own: which process holds them, and when their memory is free again.
 
 use std::collections::BTreeSet;
-use std::thread;
 
 use bellwire::Client;
 use bellwire_core::wire::Message;
@@ -56,11 +55,7 @@ fn a_request_in_a_memfd_is_passed_and_not_copied() {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "blobs");
         let mut client = Client::<Blobs>::with_config(&dir.run_dir, patient());
-        let rogue = thread::scope(|scope| {
-            let rogue = scope.spawn(|| listener.open(1));
-            client.connect().unwrap();
-            rogue.join().unwrap()
-        });
+        let rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
         for _ in 0..2 {
             client.session().unwrap().submit(&sealed).unwrap();
             let (message, fds) = rogue.control();

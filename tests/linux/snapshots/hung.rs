@@ -1,11 +1,8 @@
 //! A provider that is there and does not answer: a refresh does not wait for it.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{Client, Refreshed, SnapshotCache, State};
-use bellwire_core::sync::Ordering;
-use bellwire_core::wire::BoardWord;
 
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
@@ -121,19 +118,13 @@ fn a_refresh_does_not_wait_for_one_that_tells_of_a_snapshot_and_never_passes_it(
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = cache(&dir);
-    let _rogue = thread::scope(|scope| {
-        let rogue = scope.spawn(|| {
-            let rogue = listener.open(1);
-            let board = rogue.board.as_ref().unwrap();
-            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
-            rogue
-        });
+    let rogue = listener.meet(|| {
         until("a session", || {
             cache.refresh().unwrap();
             cache.state() == State::Ready
         });
-        rogue.join().unwrap()
     });
+    rogue.announce(1);
     looks(&mut cache, Refreshed::Pending);
 }
 

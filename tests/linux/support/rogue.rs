@@ -1,14 +1,15 @@
 //! A peer that speaks the protocol by hand, and sends arbitrary messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 
 use bellwire::RunDir;
 use bellwire_core::lane::Lanes;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
-    Attach, BOARD_SIZE, BoardHeader, CloseReason, Doorbell, Header, Hello, Kind, MAX_CONTROL,
-    Message, PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState, Status,
-    Welcome, record_len,
+    Attach, BOARD_SIZE, BoardHeader, BoardWord, CloseReason, Doorbell, Header, Hello, Kind,
+    MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState,
+    Status, Welcome, record_len,
 };
 use bellwire_core::{
     Bell, Geometry, Limits, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word,
@@ -204,6 +205,15 @@ impl RogueListener {
         Rogue { socket, service: self.service, hello: hello(self.service) }
     }
 
+    /// Opens a session with a client while that connects.
+    pub(crate) fn meet(&self, connect: impl FnOnce()) -> RogueSession {
+        thread::scope(|scope| {
+            let rogue = scope.spawn(|| self.open(1));
+            connect();
+            rogue.join().unwrap()
+        })
+    }
+
     /// Goes through a server's handshake as an honest server does.
     pub(crate) fn open(&self, session: u64) -> RogueSession {
         let rogue = self.accept();
@@ -253,6 +263,12 @@ impl RogueSession {
     pub(crate) fn set(&self, word: Word, value: u64) {
         self.link.own().store(word, value, Ordering::Release);
         self.link.ring(Bell::Data);
+    }
+
+    /// Says on the board, as a server, that a snapshot of this generation is there.
+    pub(crate) fn announce(&self, generation: u64) {
+        let board = self.board.as_ref().unwrap();
+        board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
     }
 
     /// Writes a record where the next one belongs, whatever its header says, without publishing it.
