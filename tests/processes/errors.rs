@@ -4,7 +4,7 @@ use bellwire::{
 };
 
 use crate::support::child::Process;
-use crate::support::guard::until;
+use crate::support::guard::PATIENCE;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
 use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
@@ -52,21 +52,6 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
 }
 
 #[test]
-fn a_handlers_panic_fails_its_call_and_nothing_else() {
-    let dir = Dir::new();
-    let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
-    for _ in 0..3 {
-        let error = client.call(&Moody::PANIC).unwrap_err();
-        assert!(matches!(error, CallError::Declined { status: Status::Panicked }), "{error}");
-        assert_eq!(error.executed(), Executed::Maybe);
-        assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
-    }
-    let stats = parse_stats(&server.ask("stop"));
-    assert_eq!((stats.admitted, stats.answered), (1, 6), "one session, all along");
-}
-
-#[test]
 fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
@@ -86,12 +71,7 @@ fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
 /// Sends a request without waiting for its answer, then waits for it.
 fn submit<S: Service>(session: &mut Session<S>, request: &S::Request) -> S::Response {
     let ticket = session.submit(request).unwrap();
-    let mut answer = None;
-    until("the answer comes", || {
-        answer = session.try_reply().unwrap();
-        answer.is_some()
-    });
-    let (answered, answer) = answer.unwrap();
+    let (answered, answer) = session.wait_reply(PATIENCE).unwrap();
     assert_eq!(answered, ticket);
     answer.unwrap()
 }

@@ -96,26 +96,6 @@ fn a_reader_that_comes_after_a_long_one_takes_it_and_then_follows_the_ring() {
 }
 
 #[test]
-fn what_was_published_before_a_stop_is_read_by_the_successors_readers_too() {
-    let fixture = TestServer::open();
-    let mut cache = reader(&fixture);
-    fixture.numbers.publish(&numbers(1, 3)).unwrap();
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    let (server, dir) = fixture.into_server();
-    let stats = server.stop();
-    assert_eq!((stats.accepted, stats.answered, stats.lost), (1, 1, 0));
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
-    holds(&cache, 1, &numbers(1, 3));
-    let fixture = TestServer::in_dir(dir, ServerConfig::default());
-    fixture.numbers.publish(&numbers(50, 3)).unwrap();
-    until("it finds the successor", || {
-        cache.refresh_within(PATIENCE).unwrap() == Refreshed::Changed
-    });
-    assert_eq!(cache.state(), State::Ready);
-    holds(&cache, 1, &numbers(50, 3));
-}
-
-#[test]
 fn a_fetch_that_a_short_snapshot_overtakes_is_neither_waited_for_nor_taken() {
     let fixture = TestServer::open();
     let mut cache = reader(&fixture);

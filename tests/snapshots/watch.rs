@@ -1,4 +1,3 @@
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -6,7 +5,7 @@ use bellwire::{CallError, RefreshError, Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::parked::Thread;
+use crate::support::parked::park;
 use crate::support::services::{Numbers, numbers};
 use crate::support::test_server::{Dir, TestServer, patient};
 
@@ -25,49 +24,34 @@ fn one_publication_wakes_the_watchers_of_two_processes() {
 }
 
 #[test]
-fn watchers_outlive_their_providers_death_and_see_the_successors_first_snapshot() {
-    let dir = Dir::new();
-    let mut server = Process::start("server", &dir.run_dir);
-    server.ask("publish 1 10");
-    let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
-    server.kill();
-    for watcher in &mut watchers {
-        assert_eq!(watcher.hear(), "Unavailable 1 1 10", "the last good one stays");
+fn watchers_outlive_their_providers_end_and_see_the_successors_first_snapshot() {
+    let ends: [fn(&mut Process); 2] = [Process::kill, |server| drop(server.ask("stop"))];
+    for end in ends {
+        let dir = Dir::new();
+        let mut server = Process::start("server", &dir.run_dir);
+        server.ask("publish 1 10");
+        let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
+        end(&mut server);
+        for watcher in &mut watchers {
+            assert_eq!(watcher.hear(), "Unavailable 1 1 10", "the last good one stays");
+        }
+        let mut successor = Process::start("server", &dir.run_dir);
+        // The same generation of another provider is another snapshot.
+        assert_eq!(successor.ask("publish 500 3"), "1");
+        for watcher in &mut watchers {
+            assert_eq!(watcher.hear(), "Changed 1 500 3");
+        }
     }
-    let mut successor = Process::start("server", &dir.run_dir);
-    // The same generation of another provider is another snapshot.
-    assert_eq!(successor.ask("publish 500 3"), "1");
-    for watcher in &mut watchers {
-        assert_eq!(watcher.hear(), "Changed 1 500 3");
-    }
-    successor.ask("stop");
-}
-
-#[test]
-fn watchers_outlive_a_stop_too() {
-    let dir = Dir::new();
-    let mut server = Process::start("server", &dir.run_dir);
-    server.ask("publish 1 10");
-    let mut watcher = Process::start("watcher", &dir.run_dir);
-    server.ask("stop");
-    assert_eq!(watcher.hear(), "Unavailable 1 1 10");
-    let mut successor = Process::start("server", &dir.run_dir);
-    successor.ask("publish 500 3");
-    assert_eq!(watcher.hear(), "Changed 1 500 3");
 }
 
 /// A thread that waits for a change, once it is parked, and what it finds.
 fn watch(
     mut cache: SnapshotCache<Numbers>,
 ) -> thread::JoinHandle<(Result<Refreshed, String>, SnapshotCache<Numbers>)> {
-    let (tell, told) = channel();
-    let watcher = thread::spawn(move || {
-        tell.send(Thread::this()).unwrap();
+    park(move || {
         let found = cache.wait_for_change(Some(PATIENCE));
         (found.map_err(|error| error.to_string()), cache)
-    });
-    told.recv().unwrap().wait_until_parked();
-    watcher
+    })
 }
 
 #[test]

@@ -56,41 +56,22 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     }
 }
 
+/// The counters that a server in another process reports, in their order.
+fn told(stats: &mut ServerStats) -> [&mut u64; 10] {
+    let ServerStats { sessions, admitted, turned_away, accepted, answered, .. } = stats;
+    let ServerStats { refused, lost, poisoned, rings, parks, .. } = stats;
+    [sessions, admitted, turned_away, accepted, answered, refused, lost, poisoned, rings, parks]
+}
+
 pub(crate) fn tell_stats(stats: &ServerStats) -> String {
-    let ServerStats { sessions, admitted, turned_away, accepted, .. } = *stats;
-    let ServerStats { answered, refused, lost, poisoned, rings, parks, .. } = *stats;
-    let all = [
-        sessions,
-        admitted,
-        turned_away,
-        accepted,
-        answered,
-        refused,
-        lost,
-        poisoned,
-        rings,
-        parks,
-    ];
-    all.map(|number| number.to_string()).join(" ")
+    told(&mut stats.clone()).map(|number| number.to_string()).join(" ")
 }
 
 /// What a server in another process reported.
 pub(crate) fn parse_stats(line: &str) -> ServerStats {
-    let mut numbers = line.split(' ').map(|number| number.parse().unwrap());
     let mut stats = ServerStats::default();
-    for field in [
-        &mut stats.sessions,
-        &mut stats.admitted,
-        &mut stats.turned_away,
-        &mut stats.accepted,
-        &mut stats.answered,
-        &mut stats.refused,
-        &mut stats.lost,
-        &mut stats.poisoned,
-        &mut stats.rings,
-        &mut stats.parks,
-    ] {
-        *field = numbers.next().unwrap();
+    for (field, number) in told(&mut stats).into_iter().zip(line.split(' ')) {
+        *field = number.parse().unwrap();
     }
     stats
 }

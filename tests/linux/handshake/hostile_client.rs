@@ -2,17 +2,15 @@
 //! is in `lies/to_server/`.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
-use bellwire::{Client, Doorbell, LaneConfig, RefuseCode, ServerConfig, ServerStats, Token};
-use bellwire_core::wire::{Hello, Message, PROTOCOL, Role, Versions};
-use bellwire_core::{Geometry, Limits};
+use bellwire::{Client, Doorbell, RefuseCode, ServerStats};
+use bellwire_core::wire::{Hello, Message, Role};
 
-use crate::support::guard::{scaled, until};
+use crate::support::guard::until;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, encode, hello, service};
 use crate::support::services::{Echo, Moody};
-use crate::support::test_server::{TestServer, patient};
+use crate::support::test_server::TestServer;
 
 /// A server under attack, and its good client.
 struct AttackedServer {
@@ -22,11 +20,7 @@ struct AttackedServer {
 
 impl AttackedServer {
     fn begin() -> Self {
-        Self::with(ServerConfig::default())
-    }
-
-    fn with(config: ServerConfig) -> Self {
-        let fixture = TestServer::with(config);
+        let fixture = TestServer::open();
         let good = fixture.client();
         Self { fixture, good }
     }
@@ -62,53 +56,6 @@ fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
     until("all have left", || attacked.fixture.stats().turned_away == ROUNDS);
     assert_eq!(attacked.fixture.offences(), [], "leaving is no cause");
     attacked.end(ROUNDS);
-}
-
-#[test]
-fn a_foreign_version_is_refused_with_both_ranges() {
-    let attacked = AttackedServer::begin();
-    let rogue = attacked.rogue();
-    let versions = Versions { min: PROTOCOL.max + 1, max: PROTOCOL.max + 7 };
-    // Whatever follows the versions is not for this server to read.
-    let bytes = encode(&Message::Hello(Hello { versions, ..fresh_hello() }), 0);
-    rogue.send_bytes(&bytes[..40], &[]);
-    let Some((Message::Refuse(refuse), _)) = rogue.receive() else { panic!("not refused") };
-    assert_eq!((refuse.code, refuse.versions), (RefuseCode::Incompatible, PROTOCOL));
-    for part in ["1-1", "2-8"] {
-        assert!(refuse.reason().contains(part), "{}", refuse.reason());
-    }
-    rogue.is_closed();
-    attacked.end(1);
-}
-
-#[test]
-fn another_token_is_refused() {
-    let token = Token::new([1; 16]);
-    let fixture = TestServer::with(ServerConfig::default().token(token));
-    let config = || patient().token(token);
-    let mut good = fixture.client_with::<Echo>(config());
-    let rogue = Rogue::connect(fixture.run_dir(), "echo");
-    // The last of 16 bytes.
-    rogue.send(&Message::Hello(fresh_hello()), &[]);
-    rogue.is_refused(RefuseCode::Token, "token");
-    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
-    drop(good);
-    assert_eq!(fixture.close().turned_away, 1);
-}
-
-#[test]
-fn a_lane_above_the_servers_limit_is_refused_with_both_numbers() {
-    let max_lane = Geometry::new(32 << 10).unwrap();
-    let limits = Limits { max_lane, ..Limits::default() };
-    let attacked =
-        AttackedServer::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
-    let lane = Geometry::new(64 << 10).unwrap();
-    for part in ["65536", "32768"] {
-        let rogue = attacked.rogue();
-        rogue.send(&Message::Hello(Hello { lane, ..fresh_hello() }), &[]);
-        rogue.is_refused(RefuseCode::Quota, part);
-    }
-    attacked.end(2);
 }
 
 #[test]
@@ -151,19 +98,6 @@ fn an_honest_attach_of_the_same_making_is_let_in() {
     assert!(matches!(rogue.receive(), Some((Message::Ready(_), _))));
     drop(rogue);
     attacked.end(0);
-}
-
-#[test]
-fn a_client_that_is_silent_is_told_when_its_time_is_over() {
-    let handshake_timeout = scaled(Duration::from_millis(30));
-    let attacked =
-        AttackedServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
-    let (mute, halfway) = (attacked.rogue(), attacked.rogue());
-    halfway.enter();
-    for rogue in [mute, halfway] {
-        rogue.is_refused(RefuseCode::Protocol, "in time");
-    }
-    attacked.end(2);
 }
 
 #[test]

@@ -40,11 +40,7 @@ impl RogueExchange {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "echo");
         let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
-        let mut rogue = thread::scope(|scope| {
-            let rogue = scope.spawn(|| listener.open(1));
-            client.connect().unwrap();
-            rogue.join().unwrap()
-        });
+        let mut rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
         let session = client.session().unwrap();
         let ticket = session.submit(&b"first".to_vec()).unwrap();
         rogue.put(response(1, 5), b"first");
@@ -162,6 +158,7 @@ fn a_server_that_keeps_ringing_ends_no_deadline() {
     });
 }
 
+type Alter = fn(&mut Passing);
 type Found = Result<Refreshed, RefreshError<OutOfOrder>>;
 
 /// What a cache finds in a snapshot from a rogue; returns both for further steps.
@@ -174,8 +171,7 @@ fn passes(
     let (found, rogue) = thread::scope(|scope| {
         let rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
-            let board = rogue.board.as_ref().unwrap();
-            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+            rogue.announce(1);
             rogue.is_asked(1);
             pass(&mut rogue, alter);
             rogue
@@ -228,35 +224,34 @@ fn an_honest_snapshot_of_the_same_making_is_taken() {
 }
 
 #[test]
-fn a_snapshot_that_is_not_sealed() {
-    is_refused("a seal is missing", |passed| passed.memory.seals = SealFlags::empty());
-}
-
-#[test]
-fn a_snapshot_that_its_owner_can_still_write() {
-    // The seals of a lane: enough for copying out, and not for a reference.
-    is_refused("a seal is missing", |passed| passed.memory.seals = SEALS);
-}
-
-#[test]
-fn a_snapshot_that_lacks_one_seal() {
-    for seal in [SealFlags::WRITE, SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
-        is_refused("a seal is missing", |passed| passed.memory.seals -= seal);
+fn a_snapshot_whose_memory_is_wrong_is_refused_and_the_session_is_over() {
+    const A_SEAL: &str = "a seal is missing";
+    const SIZE: &str = "it has another size than announced";
+    let altered: [(&str, Alter); 12] = [
+        (A_SEAL, |passed| passed.memory.seals = SealFlags::empty()),
+        // The seals of a lane: enough for copying out, and not for a reference.
+        (A_SEAL, |passed| passed.memory.seals = SEALS),
+        (A_SEAL, |passed| passed.memory.seals -= SealFlags::WRITE),
+        (A_SEAL, |passed| passed.memory.seals -= SealFlags::SHRINK),
+        (A_SEAL, |passed| passed.memory.seals -= SealFlags::GROW),
+        (A_SEAL, |passed| passed.memory.seals -= SealFlags::SEAL),
+        (SIZE, |passed| passed.announce(|it| it.len = 4097)),
+        (SIZE, |passed| {
+            passed.memory.size = 2048;
+            passed.announce(|it| it.len = 2048);
+        }),
+        (SIZE, |passed| passed.memory.size = 8192),
+        ("its pages are not allocated", |passed| {
+            passed.memory.size = 1 << 20;
+            passed.memory.sparse = true;
+            passed.announce(|it| it.len = 1 << 20);
+        }),
+        ("it is no memfd", |passed| passed.other = Some(std::io::pipe().unwrap().0.into())),
+        ("it was announced for another message", |passed| passed.announce(|it| it.id = 2)),
+    ];
+    for (why, alter) in altered {
+        is_refused(why, alter);
     }
-}
-
-#[test]
-fn a_snapshot_shorter_than_it_says() {
-    is_refused("it has another size than announced", |passed| passed.announce(|it| it.len = 4097));
-    is_refused("it has another size than announced", |passed| {
-        passed.memory.size = 2048;
-        passed.announce(|it| it.len = 2048);
-    });
-}
-
-#[test]
-fn a_snapshot_larger_than_it_says() {
-    is_refused("it has another size than announced", |passed| passed.memory.size = 8192);
 }
 
 #[test]
@@ -273,51 +268,23 @@ fn a_snapshot_above_the_readers_limit() {
 }
 
 #[test]
-fn a_snapshot_above_the_sessions_limit() {
-    for len in [(64 << 20) + 1, u64::MAX] {
-        let (found, cache, rogue) = passes(|passed| passed.announce(|it| it.len = len));
-        is_lie(&found.unwrap_err());
+fn a_snapshot_above_the_sessions_limit_or_with_another_count_of_descriptors_than_one_is_a_lie() {
+    let altered: [Alter; 4] = [
+        |passed| passed.announce(|it| it.len = (64 << 20) + 1),
+        |passed| passed.announce(|it| it.len = u64::MAX),
+        |passed| passed.fds = 0,
+        |passed| passed.fds = 2,
+    ];
+    for alter in altered {
+        let (found, cache, rogue) = passes(alter);
+        let error = found.unwrap_err();
+        let RefreshError::Call(CallError::ProtocolViolation(fault)) = error else {
+            panic!("{error}")
+        };
+        assert!(matches!(fault, PeerFault::Control { .. }), "{fault}");
         assert!(cache.current().is_none());
         rogue.is_left();
     }
-}
-
-#[test]
-fn a_sparse_snapshot() {
-    is_refused("its pages are not allocated", |passed| {
-        passed.memory.size = 1 << 20;
-        passed.memory.sparse = true;
-        passed.announce(|it| it.len = 1 << 20);
-    });
-}
-
-#[test]
-fn a_pipe_for_a_snapshot() {
-    is_refused("it is no memfd", |passed| passed.other = Some(std::io::pipe().unwrap().0.into()));
-}
-
-#[test]
-fn a_snapshot_for_another_request() {
-    is_refused("it was announced for another message", |passed| passed.announce(|it| it.id = 2));
-}
-
-#[test]
-fn a_snapshot_without_or_with_too_many_descriptors() {
-    for fds in [0, 2] {
-        let (found, cache, rogue) = passes(|passed| passed.fds = fds);
-        is_lie(&found.unwrap_err());
-        assert!(cache.current().is_none());
-        rogue.is_left();
-    }
-}
-
-#[track_caller]
-fn is_lie(error: &RefreshError<OutOfOrder>) {
-    let lie = matches!(
-        error,
-        RefreshError::Call(CallError::ProtocolViolation(PeerFault::Control { .. }))
-    );
-    assert!(lie, "{error}");
 }
 
 #[test]
@@ -328,8 +295,7 @@ fn an_answer_in_the_lane_to_who_asked_for_a_memfd() {
     thread::scope(|scope| {
         let _rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
-            let board = rogue.board.as_ref().unwrap();
-            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+            rogue.announce(1);
             rogue.is_asked(1);
             rogue.put(response(1, 8), &[0; 8]);
             rogue
@@ -366,9 +332,8 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
             (found, cache.current().map(|current| current.bytes().to_vec()))
         });
         let mut rogue = listener.open(1);
-        let board = rogue.board.as_ref().unwrap();
-        board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
-        board.wake_all(BoardWord::Generation.offset());
+        rogue.announce(1);
+        rogue.board.as_ref().unwrap().wake_all(BoardWord::Generation.offset());
         rogue.is_asked(1);
         rogue.put(Header::new(Kind::Response, status, 1, 0), &[]);
         // It retries later, and finds the provider that is there then.
