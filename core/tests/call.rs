@@ -65,6 +65,14 @@ impl Pair {
         self.send_header(header, payload);
     }
 
+    /// What the caller says of this record, which comes while its request 1 waits.
+    fn met_by(header: Header, payload: &[u8]) -> Result<Option<Reply>, PeerFault> {
+        let mut pair = Self::new();
+        pair.submit(&[]).unwrap();
+        pair.send_header(header, payload);
+        pair.reply()
+    }
+
     fn send_header(&mut self, header: Header, payload: &[u8]) {
         let end = &self.ends[1];
         self.other.push(end.own(), end.peer(), header, payload).unwrap();
@@ -111,10 +119,8 @@ proptest! {
 #[test]
 fn an_answer_to_nothing_is_a_lie() {
     for id in [0, 2, 3, u64::MAX] {
-        let mut pair = Pair::new();
-        pair.submit(&[]).unwrap();
-        pair.send(Kind::Response, id, &[]);
-        assert_eq!(pair.reply(), Err(PeerFault::UnknownId { id }));
+        let answer = Header::new(Kind::Response, Status::Ok, id, 0);
+        assert_eq!(Pair::met_by(answer, &[]), Err(PeerFault::UnknownId { id }));
     }
 }
 
@@ -198,25 +204,19 @@ fn a_close_with_an_unknown_reason_or_a_payload_is_a_lie() {
     let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
     let close = PeerFault::Unexpected { at: 0, kind: Kind::Close as u8 };
     for reason in [0, 5, u16::MAX] {
-        let mut pair = Pair::new();
         header.status = reason.into();
-        pair.send_header(header, &[]);
-        assert_eq!(pair.reply(), Err(close));
+        assert_eq!(Pair::met_by(header, &[]), Err(close));
     }
-    let mut pair = Pair::new();
     header.status = 1.into();
     header.len = 1.into();
-    pair.send_header(header, &[0]);
-    assert_eq!(pair.reply(), Err(close));
+    assert_eq!(Pair::met_by(header, &[0]), Err(close));
 }
 
 #[test]
 fn kinds_that_a_caller_never_receives_are_lies() {
     for kind in [Kind::Request, Kind::Cancel] {
-        let mut pair = Pair::new();
-        pair.submit(&[]).unwrap();
-        pair.send(kind, 1, &[]);
-        assert_eq!(pair.reply(), Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
+        let met = Pair::met_by(Header::new(kind, Status::Ok, 1, 0), &[]);
+        assert_eq!(met, Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
     }
 }
 
@@ -235,13 +235,10 @@ fn switches_and_trims_are_handed_out() {
 
 #[test]
 fn an_unknown_status_is_a_lie() {
-    let mut pair = Pair::new();
-    pair.submit(&[]).unwrap();
     let mut header = Header::new(Kind::Response, Status::Ok, 1, 0);
     header.status = 10.into();
-    pair.send_header(header, &[]);
     let lie = PeerFault::Unexpected { at: 0, kind: Kind::Response as u8 };
-    assert_eq!(pair.reply(), Err(lie));
+    assert_eq!(Pair::met_by(header, &[]), Err(lie));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, PeerMemory, Port, Word};
 
+use crate::drive::by_hand;
 use crate::pair::{Pair, growing, payload, size};
 use crate::resize::{drive_in, echo};
 
@@ -71,9 +72,7 @@ fn answers(drive: &mut CallDriver<SimPort>) -> (Vec<u64>, CallFailed) {
 fn a_server_that_dies_at_any_step_of_its_switch() {
     for steps in STEPS {
         for rings in [false, true] {
-            let mut lanes = None;
-            let peer = move |end: &SimEnd| {
-                let lanes: &mut Lanes = lanes.get_or_insert_with(|| end.lanes());
+            let peer = by_hand(move |end, lanes| {
                 for _ in 0..2 {
                     let record = lanes.peek(end.peer()).unwrap().unwrap();
                     lanes.take_before_acting(end.own(), &record);
@@ -86,7 +85,7 @@ fn a_server_that_dies_at_any_step_of_its_switch() {
                     end.ring();
                 }
                 Step::Gone
-            };
+            });
             let mut drive = drive_in(growing(), peer);
             let tickets: Vec<_> =
                 [1, 2, 3].map(|len| drive.submit(&vec![0; len]).unwrap()).into_iter().collect();
@@ -106,9 +105,7 @@ fn a_server_that_dies_at_any_step_of_its_switch() {
 #[test]
 fn a_server_that_dies_at_any_step_of_following() {
     for records in 0..=3 {
-        let mut lanes = None;
-        let peer = move |end: &SimEnd| {
-            let lanes: &mut Lanes = lanes.get_or_insert_with(|| end.lanes());
+        let peer = by_hand(move |end, lanes| {
             for _ in 0..records {
                 let record = lanes.peek(end.peer()).unwrap().unwrap();
                 if record.kind == Kind::Switch {
@@ -119,7 +116,7 @@ fn a_server_that_dies_at_any_step_of_following() {
             }
             let _ = lanes.peek(end.peer()).unwrap();
             Step::Gone
-        };
+        });
         let mut drive = drive_in(growing(), peer);
         let first = drive.submit(&payload(1, 100)).unwrap();
         let second = drive.submit(&payload(2, 5000)).unwrap();
@@ -261,8 +258,7 @@ fn close(pair: &mut Pair, sent: &[u64], epoch: u32) {
     assert_eq!(pair.grow(0, size(65_536)), Err(closed));
     assert_eq!((pair.ends[0].acts(Act::Offer), pair.epoch(0)), (offers, last));
     // The other lane goes on.
-    pair.send(1, 1, 20_000).unwrap();
-    let _ = pair.commit(1);
+    pair.publish(1, 1, 20_000);
     assert_eq!(pair.take_all(0), [1]);
 }
 

@@ -151,7 +151,9 @@ fn a_cancel_ends_one_wait() {
 }
 
 /// A peer by hand: its lanes, and what it does with them.
-fn by_hand(mut step: impl FnMut(&SimEnd, &mut Lanes) -> Step + Send) -> impl Peer + Send {
+pub(crate) fn by_hand(
+    mut step: impl FnMut(&SimEnd, &mut Lanes) -> Step + Send,
+) -> impl Peer + Send {
     let mut lanes = None;
     move |end: &SimEnd| step(end, lanes.get_or_insert_with(|| end.lanes()))
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bellwire_core::lane::{Armed, Epoch, PushError};
 use bellwire_core::resize::ResizeError;
 use bellwire_core::sim::Sim;
-use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::wire::Kind;
 use bellwire_core::{Geometry, Limits};
 use proptest::prelude::*;
 
@@ -85,12 +85,8 @@ impl Way {
     }
 
     fn attach(&mut self, len: usize) -> Result<(), PushError> {
-        let (Pair { ends: [end, _], lanes: [lanes, _] }, id) = (&mut self.pair, self.next);
-        lanes.can_attach(end.peer(), len as u64)?;
-        end.pass(id, &payload(id, len)).unwrap();
-        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
-        lanes.push_attached(end.own(), end.peer(), header, len as u64).unwrap();
-        self.model.push_back((id, len, true));
+        self.pair.attach(0, self.next, len)?;
+        self.model.push_back((self.next, len, true));
         self.next += 1;
         Ok(())
     }

@@ -23,6 +23,11 @@ fn header(kind: Kind, len: u32) -> Header {
     Header::new(kind, Status::Ok, 1, len)
 }
 
+fn take(lanes: &mut Lanes, liar: &Liar) {
+    let record = lanes.peek(liar).unwrap().unwrap();
+    lanes.take(&record);
+}
+
 /// The result of the first read of a lane that holds this header, with `tail` bytes published.
 fn fault(header: Header, tail: u64) -> PeerFault {
     let (mut lanes, _, liar) = lanes();
@@ -34,11 +39,9 @@ fn fault(header: Header, tail: u64) -> PeerFault {
 fn a_tail_that_goes_back() {
     let (mut lanes, _, liar) = lanes();
     liar.publish(0, header(Kind::Request, 0), 32);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    lanes.take(&record);
+    take(&mut lanes, &liar);
     liar.publish(16, header(Kind::Request, 0), 32);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    lanes.take(&record);
+    take(&mut lanes, &liar);
     liar.tail.set(16);
     assert_eq!(lanes.peek(&liar), Err(PeerFault::TailWentBack { seen: 32, now: 16 }));
 }
@@ -62,8 +65,7 @@ fn a_tail_off_the_grid() {
 fn a_tail_that_wrapped_around_at_32_bits() {
     let (mut lanes, _, liar) = lanes();
     liar.publish(0, header(Kind::Request, 0), 16);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    lanes.take(&record);
+    take(&mut lanes, &liar);
     // The low half is the same: a sleeper would not notice, a look does.
     liar.tail.set((1 << 32) + 16);
     assert!(lanes.moved(&liar));
@@ -136,8 +138,7 @@ fn a_record_that_goes_on_behind_the_lanes_end() {
     let (mut lanes, own, liar) = lanes();
     for (at, len) in [(0, 2000), (2016, 2000), (4032, 16)] {
         liar.publish(at, header(Kind::Request, len), at as u64 + u64::from(len) + 16);
-        let record = lanes.peek(&liar).unwrap().unwrap();
-        lanes.take(&record);
+        take(&mut lanes, &liar);
     }
     let _ = lanes.commit(&own, &liar);
     // All of it was published, but only 32 bytes are left in the lane.
@@ -193,8 +194,7 @@ fn a_pad_of_half_the_lane_or_more() {
         }
         liar.put(before as usize, &header(Kind::Pad, (SIZE - before) as u32 - 16).to_bytes());
         for _ in 0..before / 16 {
-            let record = lanes.peek(&liar).unwrap().unwrap();
-            lanes.take(&record);
+            take(&mut lanes, &liar);
         }
         assert_eq!(lanes.peek(&liar), lie(before));
     }
@@ -236,9 +236,9 @@ fn a_header_that_changes_after_it_was_read() {
 fn no_byte_is_read_twice() {
     let (mut lanes, own, liar) = lanes();
     let mut machine = ServeMachine::new(8);
-    liar.put(0, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Request, Status::Ok, 1, 40)));
-    liar.put(64, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Cancel, Status::Ok, 1, 0)));
-    liar.put(80, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Request, Status::Ok, 2, 1)));
+    liar.put(0, &Header::new(Kind::Request, Status::Ok, 1, 40).to_bytes());
+    liar.put(64, &Header::new(Kind::Cancel, Status::Ok, 1, 0).to_bytes());
+    liar.put(80, &Header::new(Kind::Request, Status::Ok, 2, 1).to_bytes());
     liar.tail.set(112);
     let mut buffer = Vec::new();
     for expected in [
@@ -264,8 +264,8 @@ fn no_byte_is_read_twice() {
     for _ in 0..2 {
         calls.submit(&mut lanes, &own, &liar, &[]).unwrap();
     }
-    liar.put(0, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Response, Status::Ok, 2, 40)));
-    liar.put(64, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Response, Status::Ok, 1, 3)));
+    liar.put(0, &Header::new(Kind::Response, Status::Ok, 2, 40).to_bytes());
+    liar.put(64, &Header::new(Kind::Response, Status::Ok, 1, 3).to_bytes());
     liar.tail.set(96);
     for (id, len) in [(2, 40), (1, 3)] {
         let arrival = calls.next_reply(&mut lanes, &own, &liar, &mut buffer);

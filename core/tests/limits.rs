@@ -6,10 +6,10 @@ use bellwire_core::lane::PushError;
 use bellwire_core::resize::ResizeError;
 use bellwire_core::sim::{Act, SimPort, SimServer};
 use bellwire_core::wire::{Header, Kind, Status};
-use bellwire_core::{Deadline, Geometry, Limits, Whose};
+use bellwire_core::{Geometry, Limits, Whose};
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{call, drive_in, echo};
+use crate::resize::{call, drive_in, echo, reply_of};
 
 const ROOMY: Limits = Limits {
     max_message: 1 << 30,
@@ -56,16 +56,11 @@ fn an_answer_above_the_limit_says_so_and_the_session_goes_on() {
     for (own, peer, _) in both(Limits { max_message: 5000, ..ROOMY }) {
         let handler = |request: &[u8]| (Status::Ok, payload(1, request.len() * 1000));
         let mut drive = drive_in(limited(own, peer), SimServer::new(handler).attaching(4500));
-        let mut buffer = Vec::new();
         for len in [6, 5, 100, 0] {
             drive.submit(&vec![0; len]).unwrap();
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-            let fits = len <= 5;
-            let status = if fits { Status::Ok } else { Status::TooLarge };
+            let (reply, _) = reply_of(&mut drive);
+            let status = if len <= 5 { Status::Ok } else { Status::TooLarge };
             assert_eq!((reply.status, reply.attached), (status, len == 5));
-            if reply.attached {
-                drive.port().end().take(reply.ticket.id()).unwrap();
-            }
         }
     }
 }
@@ -95,15 +90,11 @@ fn a_message_above_the_largest_lane_has_to_be_attached() {
     let mut drive = drive_in(limited(Limits { max_lane: size(16_384), ..ROOMY }, ROOMY), {
         SimServer::new(|request: &[u8]| (Status::Ok, payload(3, request.len() * 100)))
     });
-    let mut buffer = Vec::new();
     for len in [1, 200, 81, 82, 5] {
         drive.submit(&vec![0; len]).unwrap();
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        let (reply, answer) = reply_of(&mut drive);
         assert_eq!(reply.attached, len * 100 > drive.max_payload());
-        if reply.attached {
-            let answer = drive.port().end().take(reply.ticket.id()).unwrap();
-            assert_eq!(answer, payload(3, len * 100));
-        }
+        assert_eq!(answer, payload(3, len * 100));
     }
 }
 
@@ -137,8 +128,7 @@ fn shared_memory_above_the_limit_is_too_large_and_the_session_goes_on() {
         let _ = pair.commit(0);
         assert_eq!(pair.take_all(1), []);
         let _ = pair.commit(1);
-        pair.send(0, 2, 8000).unwrap();
-        let _ = pair.commit(0);
+        pair.publish(0, 2, 8000);
         assert_eq!(pair.take_all(1), [2]);
     }
 }
@@ -149,11 +139,7 @@ fn attachments_count_until_they_are_taken() {
     let mut pair =
         Pair::new(limited(Limits { max_shared_bytes_per_session: limit, ..ROOMY }, ROOMY));
     for id in 0..3 {
-        let Pair { ends: [end, _], lanes: [lanes, _] } = &mut pair;
-        lanes.can_attach(end.peer(), 4000).unwrap();
-        end.pass(id, &payload(id, 4000)).unwrap();
-        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
-        lanes.push_attached(end.own(), end.peer(), header, 4000).unwrap();
+        pair.attach(0, id, 4000).unwrap();
     }
     let can = |pair: &mut Pair, bytes| pair.lanes[0].can_attach(pair.ends[0].peer(), bytes);
     assert_eq!(can(&mut pair, 1), Err(PushError::Full { missing: 16 }));
@@ -180,7 +166,6 @@ fn answers_keep_to_the_shared_limit_too() {
         (Status::Ok, payload(len, len as usize))
     };
     let mut drive = drive_in(limited(ROOMY, limits), SimServer::new(handler));
-    let mut buffer = Vec::new();
     let lens =
         [10, 30_000, 70_000, 20_000, 32_768 - 48, 32_768 - 47, 5, 40_000, 3000, 66_000, 9000];
     for (at, len) in lens.into_iter().enumerate() {
@@ -192,13 +177,10 @@ fn answers_keep_to_the_shared_limit_too() {
     }
     drive.commit();
     for (id, len) in (1..).zip(lens) {
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        let (reply, bytes) = reply_of(&mut drive);
         assert_eq!(reply.ticket.id(), id, "in order");
         match reply.status {
-            Status::Ok if reply.attached => {
-                assert_eq!(drive.port().end().take(id).unwrap(), payload(len, len as usize));
-            }
-            Status::Ok => assert_eq!(&buffer[..reply.len], &payload(len, len as usize)),
+            Status::Ok => assert_eq!(bytes, payload(len, len as usize)),
             Status::TooLarge => assert!(len > 30_000, "{len}"),
             status => panic!("{status:?}"),
         }

@@ -54,6 +54,28 @@ impl Pair {
         self.lanes[from].push(end.own(), end.peer(), header, &payload(id, len))
     }
 
+    /// Pushes a record by its header, and publishes it.
+    pub(crate) fn put(&mut self, from: usize, header: Header, payload: &[u8]) {
+        let end = &self.ends[from];
+        self.lanes[from].push(end.own(), end.peer(), header, payload).unwrap();
+        let _ = self.commit(from);
+    }
+
+    /// Sends a message in memory of its own.
+    pub(crate) fn attach(&mut self, from: usize, id: u64, len: usize) -> Result<(), PushError> {
+        let (end, lanes, bytes) = (&self.ends[from], &mut self.lanes[from], len as u64);
+        lanes.can_attach(end.peer(), bytes)?;
+        end.pass(id, &payload(id, len)).unwrap();
+        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
+        lanes.push_attached(end.own(), end.peer(), header, bytes)
+    }
+
+    /// Sends and publishes.
+    pub(crate) fn publish(&mut self, from: usize, id: u64, len: usize) {
+        self.send(from, id, len).unwrap();
+        let _ = self.commit(from);
+    }
+
     /// Pushes, growing the lane by need.
     pub(crate) fn send(&mut self, from: usize, id: u64, len: usize) -> Result<(), ResizeError> {
         while let Err(error) = self.push(from, id, len) {
@@ -111,6 +133,7 @@ impl Pair {
                 self.follow(at, &record).unwrap();
                 continue;
             }
+            assert_eq!(self.peek(at).unwrap(), Some(record), "a look takes nothing");
             let mut bytes = vec![0; record.len as usize];
             self.lanes[at].copy(self.ends[at].peer(), &record, &mut bytes);
             assert_eq!(bytes, payload(record.id, bytes.len()), "message {}", record.id);

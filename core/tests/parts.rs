@@ -12,7 +12,7 @@ use bellwire_core::wire::{BATCH, Header, Kind, Status};
 use bellwire_core::{Deadline, Limits, PeerFault};
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{Dice, call, drive_in, echo};
+use crate::resize::{Dice, call, drive_in, echo, reply_of};
 
 /// Waits for room: everything else that comes meanwhile is an answer that is kept.
 fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
@@ -32,12 +32,11 @@ fn messages_much_longer_than_their_lanes_come_back_whole() {
     let small = Limits { max_lane: size(4096), ..Limits::default() };
     for sim in [growing(), limited(small, small)] {
         let mut drive = drive_in(sim, echo().streaming(5000));
-        let mut buffer = Vec::new();
         for (id, len) in (1..).zip([0, 1, 1008, 1009, 5000, 100_000, 3_000_000]) {
             assert_eq!(submit_in_parts(&mut drive, &payload(id, len)), id);
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            let (reply, bytes) = reply_of(&mut drive);
             assert_eq!((reply.ticket.id(), reply.len), (id, len));
-            assert_eq!(&buffer[..len], &payload(id, len));
+            assert_eq!(bytes, payload(id, len));
         }
         assert!(drive.lane_stats().iter().all(|lane| lane.size <= FULL_LIMIT));
     }
@@ -47,12 +46,10 @@ fn messages_much_longer_than_their_lanes_come_back_whole() {
 #[test]
 fn a_lane_that_carries_many_messages_in_parts_becomes_a_large_one() {
     let mut drive = drive_in(growing(), echo().streaming(5000));
-    let mut buffer = Vec::new();
     let mut sizes = Vec::new();
     for id in 1..=70 {
         assert_eq!(submit_in_parts(&mut drive, &payload(id, 128 << 10)), id);
-        drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-        assert_eq!(buffer, payload(id, 128 << 10));
+        assert_eq!(reply_of(&mut drive).1, payload(id, 128 << 10));
         let [own, _] = drive.lane_stats();
         sizes.push(own.size);
     }
@@ -105,19 +102,36 @@ fn a_message_in_parts_crosses_epochs() {
     assert!(pair.epoch(0).number > 100);
 }
 
+/// What the serving end takes next.
+fn next(
+    pair: &mut Pair,
+    serve: &mut ServeMachine,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Incoming>, PeerFault> {
+    let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+    let next = serve.next(lanes, end.own(), end.peer(), buffer);
+    let _ = pair.commit(1);
+    next
+}
+
 /// What the serving end takes, after switches and parts.
 fn incoming(pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> Option<Incoming> {
     loop {
-        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
-        match serve.next(lanes, end.own(), end.peer(), buffer).unwrap() {
+        match next(pair, serve, buffer).unwrap() {
             Some(Incoming::Switch(switch)) => pair.follow(1, &switch).unwrap(),
             Some(Incoming::Part) => {}
-            other => {
-                let _ = pair.commit(1);
-                return other;
-            }
+            other => return other,
         }
     }
+}
+
+/// Ends of which only this one knows that it takes no message above 5000 bytes.
+fn one_limited(at: usize) -> Pair {
+    let (limits, roomy) = (Limits { max_message: 5000, ..Limits::default() }, Limits::default());
+    let mut pair = Pair::new(limited(roomy, roomy));
+    let terms = |own, peer| LaneTerms::agreed(size(4096), size(4096), own, peer);
+    pair.lanes[at] = Lanes::with_terms(terms(&limits, &roomy), terms(&roomy, &limits));
+    pair
 }
 
 /// A request that is abandoned half sent: the handler does not run, and the next record is understood.
@@ -145,8 +159,7 @@ fn a_request_that_was_broken_off_is_none() {
             }
         }
         if next >= 2 {
-            let mut buffer = Vec::new();
-            drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            reply_of(&mut drive);
         }
         call(&mut drive, 5, 500);
         assert!(drive.is_trimmed());
@@ -179,9 +192,7 @@ fn a_message_in_parts_needs_no_memory() {
     let mut drive = drive_in(growing(), echo().streaming(1000));
     drive.port().end().runs_short(Act::Offer, 0..1000, Resource::Memory);
     assert_eq!(submit_in_parts(&mut drive, &payload(1, 300_000)), 1);
-    let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-    assert_eq!(&buffer[..reply.len], &payload(1, 300_000));
+    assert_eq!(reply_of(&mut drive).1, payload(1, 300_000));
     assert_eq!(drive.lane_stats()[0].size, 4096);
 }
 
@@ -211,16 +222,11 @@ fn a_part_without_bytes_or_of_another_message_is_a_lie() {
     for (headers, fault) in cases {
         let mut pair = Pair::new(growing());
         for header in headers {
-            let end = &pair.ends[0];
-            let bytes = vec![7; header.len.get() as usize];
-            pair.lanes[0].push(end.own(), end.peer(), *header, &bytes).unwrap();
+            pair.put(0, *header, &vec![7; header.len.get() as usize]);
         }
-        let _ = pair.commit(0);
-        let mut serve = ServeMachine::new(10);
-        let mut buffer = Vec::new();
-        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        let (mut serve, mut buffer) = (ServeMachine::new(10), Vec::new());
         let found = loop {
-            match serve.next(lanes, end.own(), end.peer(), &mut buffer) {
+            match next(&mut pair, &mut serve, &mut buffer) {
                 Ok(Some(Incoming::Part)) => {}
                 Ok(other) => panic!("{other:?}"),
                 Err(found) => break found,
@@ -233,28 +239,16 @@ fn a_part_without_bytes_or_of_another_message_is_a_lie() {
 /// Together they are longer than one message may be.
 #[test]
 fn parts_without_end_stop_at_the_limit() {
-    let limits = Limits { max_message: 5000, ..Limits::default() };
-    let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
-    pair.lanes[1] = {
-        let terms = |own, peer| LaneTerms::agreed(size(4096), size(4096), own, peer);
-        let roomy = Limits::default();
-        Lanes::with_terms(terms(&limits, &roomy), terms(&roomy, &limits))
-    };
-    let mut serve = ServeMachine::new(10);
-    let mut buffer = Vec::new();
+    let mut pair = one_limited(1);
+    let (mut serve, mut buffer) = (ServeMachine::new(10), Vec::new());
     let mut parts = 0;
     let fault = loop {
-        let end = &pair.ends[0];
-        let header = Header::new(Kind::Request, Status::Ok, 1, 0).part(1000, true);
-        pair.lanes[0].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
-        let _ = pair.commit(0);
-        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
-        match serve.next(lanes, end.own(), end.peer(), &mut buffer) {
+        pair.put(0, Header::new(Kind::Request, Status::Ok, 1, 0).part(1000, true), &[7; 1000]);
+        match next(&mut pair, &mut serve, &mut buffer) {
             Ok(Some(Incoming::Part)) => parts += 1,
             Ok(other) => panic!("{other:?}"),
             Err(fault) => break fault,
         }
-        let _ = pair.commit(1);
     };
     assert_eq!(parts, 5);
     assert!(matches!(fault, PeerFault::MessageTooLong { len: 6000, limit: 5000, .. }), "{fault}");
@@ -265,54 +259,39 @@ fn parts_without_end_stop_at_the_limit() {
 fn a_request_that_is_given_up_while_it_arrives_takes_no_memory_and_is_answered() {
     let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
     let mut serve = ServeMachine::new(10);
-    let send = |pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>, id, more| {
-        let end = &pair.ends[0];
+    let mut send = |serve: &mut ServeMachine, buffer: &mut Vec<u8>, id, more| {
         let header = Header::new(Kind::Request, Status::Ok, id, 0).part(1000, more);
-        pair.lanes[0].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
-        let _ = pair.commit(0);
-        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
-        let incoming = serve.next(lanes, end.own(), end.peer(), buffer);
-        let _ = pair.commit(1);
-        incoming.unwrap()
+        pair.put(0, header, &[7; 1000]);
+        next(&mut pair, serve, buffer).unwrap()
     };
     let mut buffer = Vec::new();
-    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 1, true), Some(Incoming::Part));
+    assert_eq!(send(&mut serve, &mut buffer, 1, true), Some(Incoming::Part));
     serve.give_up_arriving();
     buffer = Vec::new();
     for _ in 0..20 {
-        assert_eq!(send(&mut pair, &mut serve, &mut buffer, 1, true), Some(Incoming::Part));
+        assert_eq!(send(&mut serve, &mut buffer, 1, true), Some(Incoming::Part));
     }
-    assert_eq!(
-        send(&mut pair, &mut serve, &mut buffer, 1, false),
-        Some(Incoming::GivenUp { id: 1 })
-    );
+    let given_up = Incoming::GivenUp { id: 1 };
+    assert_eq!(send(&mut serve, &mut buffer, 1, false), Some(given_up));
     assert_eq!((buffer.len(), serve.counts().in_flight()), (0, 1));
     // The next one arrives as ever.
-    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 2, true), Some(Incoming::Part));
+    assert_eq!(send(&mut serve, &mut buffer, 2, true), Some(Incoming::Part));
     let whole = Incoming::Request { id: 2, len: 2000, batch: false };
-    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 2, false), Some(whole));
+    assert_eq!(send(&mut serve, &mut buffer, 2, false), Some(whole));
 }
 
 /// Its request was never answered, and is counted so.
 #[test]
 fn an_answer_whose_last_part_is_too_much_answers_nothing() {
-    let limits = Limits { max_message: 5000, ..Limits::default() };
-    let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
-    pair.lanes[0] = {
-        let terms = |own, peer| LaneTerms::agreed(size(4096), size(4096), own, peer);
-        let roomy = Limits::default();
-        Lanes::with_terms(terms(&limits, &roomy), terms(&roomy, &limits))
-    };
+    let mut pair = one_limited(0);
     let mut calls = CallMachine::new();
     let end = &pair.ends[0];
     let ticket = calls.submit(&mut pair.lanes[0], end.own(), end.peer(), b"").unwrap();
     let _ = pair.commit(0);
     for part in 1..=6 {
         let more = part < 6;
-        let end = &pair.ends[1];
         let header = Header::new(Kind::Response, Status::Ok, ticket.id(), 0).part(1000, more);
-        pair.lanes[1].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
-        let _ = pair.commit(1);
+        pair.put(1, header, &[7; 1000]);
         let (end, lanes) = (&pair.ends[0], &mut pair.lanes[0]);
         let next = calls.next_reply(lanes, end.own(), end.peer(), &mut Vec::new());
         match more {
@@ -335,10 +314,8 @@ fn parts_wait_for_room_both_ways() {
     let limits = Limits { max_lane: size(4096), ..Limits::default() };
     let server = echo().streaming(1).taking(Duration::from_micros(50));
     let mut drive = drive_in(limited(limits, limits), server);
-    let mut buffer = Vec::new();
     for id in 1..=20 {
         submit_in_parts(&mut drive, &payload(id, 9000));
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-        assert_eq!(&buffer[..reply.len], &payload(id, 9000));
+        assert_eq!(reply_of(&mut drive).1, payload(id, 9000));
     }
 }

@@ -55,6 +55,30 @@ impl Pair {
         sent
     }
 
+    /// Takes and answers these requests, the first three of them at great length: the lane has no room for all.
+    fn blocked(requests: u64) -> (Self, Vec<u8>) {
+        let mut pair = Self::new(100);
+        for id in 1..=requests {
+            pair.send(Kind::Request, id, &[]);
+            pair.next().unwrap().unwrap();
+        }
+        let large = vec![7; pair.lanes.max_payload()];
+        (1..=3).for_each(|id| pair.respond(id, Status::Ok, &large));
+        (pair, large)
+    }
+
+    /// The other end takes so many answers, which are flushed one by one: their ids, statuses and lengths.
+    fn take_flushed(&mut self, answers: usize) -> Vec<(u64, Status, u32)> {
+        let mut taken = Vec::new();
+        while taken.len() < answers {
+            self.flush();
+            self.commit();
+            taken.extend(self.take());
+            let _ = self.other.commit(self.ends[1].own(), self.ends[1].peer());
+        }
+        taken
+    }
+
     /// The other end takes an answer: its id, status and length.
     fn take(&mut self) -> Option<(u64, Status, u32)> {
         let end = &self.ends[1];
@@ -107,54 +131,23 @@ fn no_more_requests_are_taken_than_the_limit() {
 
 #[test]
 fn an_answer_that_meets_a_full_lane_is_owed_and_no_request_is_taken_until_it_is_out() {
-    let mut pair = Pair::new(100);
-    for id in 1..=4 {
-        pair.send(Kind::Request, id, &[]);
-    }
-    for _ in 0..3 {
-        pair.next().unwrap().unwrap();
-    }
-    let large = vec![7; pair.lanes.max_payload()];
-    for id in 1..=3 {
-        pair.respond(id, Status::Ok, &large);
-    }
+    let (mut pair, large) = Pair::blocked(3);
+    pair.send(Kind::Request, 4, &[]);
     assert!(pair.serve.is_blocked());
     assert_eq!(pair.serve.counts().answered, 3);
     assert_eq!(pair.next(), Ok(None), "a peer that does not read is not read");
     assert!(!pair.flush());
-    pair.commit();
-    let mut taken = Vec::new();
-    while taken.len() < 3 {
-        taken.extend(pair.take().map(|(id, _, len)| (id, len as usize)));
-        let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
-        pair.flush();
-        pair.commit();
-    }
-    assert_eq!(taken, [1, 2, 3].map(|id| (id, large.len())));
+    assert_eq!(pair.take_flushed(3), [1, 2, 3].map(|id| (id, Status::Ok, large.len() as u32)));
+    assert!(pair.flush());
     assert!(!pair.serve.is_blocked());
     assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: 4, len: 0, batch: false })));
 }
 
 #[test]
 fn a_small_answer_does_not_overtake_an_owed_one() {
-    let mut pair = Pair::new(100);
-    for id in 1..=4 {
-        pair.send(Kind::Request, id, &[]);
-        pair.next().unwrap().unwrap();
-    }
-    let large = vec![7; pair.lanes.max_payload()];
-    for id in 1..=3 {
-        pair.respond(id, Status::Ok, &large);
-    }
+    let (mut pair, _) = Pair::blocked(4);
     pair.respond(4, Status::Ok, &[]);
-    let mut taken = Vec::new();
-    while taken.len() < 4 {
-        pair.flush();
-        pair.commit();
-        taken.extend(pair.take().map(|(id, _, _)| id));
-        let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
-    }
-    assert_eq!(taken, [1, 2, 3, 4]);
+    assert_eq!(pair.take_flushed(4).iter().map(|taken| taken.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -193,15 +186,7 @@ fn an_attached_answer_carries_no_payload() {
 #[test]
 fn an_attached_answer_waits_behind_an_owed_one() {
     for fails in [false, true] {
-        let mut pair = Pair::new(100);
-        for id in 1..=5 {
-            pair.send(Kind::Request, id, &[]);
-            pair.next().unwrap().unwrap();
-        }
-        let large = vec![7; pair.lanes.max_payload()];
-        for id in 1..=3 {
-            pair.respond(id, Status::Ok, &large);
-        }
+        let (mut pair, _) = Pair::blocked(5);
         let end = &pair.ends[0];
         let attached =
             pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), 4, 5000, |_| {
@@ -436,12 +421,8 @@ proptest! {
             prop_assert_eq!(counts.in_flight(), in_flight.len() as u64);
             prop_assert!(counts.in_flight() <= limit);
         }
-        while seen.len() < answered.len() {
-            pair.flush();
-            pair.commit();
-            seen.extend(pair.take().map(|(id, status, _)| (id, status)));
-            let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
-        }
+        let rest = pair.take_flushed(answered.len() - seen.len());
+        seen.extend(rest.into_iter().map(|(id, status, _)| (id, status)));
         prop_assert_eq!(&seen, &answered, "each once, in the order of answering");
         prop_assert_eq!(seen.iter().map(|(id, _)| id).collect::<BTreeSet<_>>().len(), seen.len());
         prop_assert_eq!(pair.take(), None);

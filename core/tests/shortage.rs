@@ -11,7 +11,7 @@ use bellwire_core::sim::{Act, Sim, SimEnd, SimPort, SimServer};
 use bellwire_core::wire::Status;
 
 use crate::pair::{Pair, growing, payload, size};
-use crate::resize::{Dice, call, drive_in, echo, pipeline, shuffling};
+use crate::resize::{Dice, call, drive_in, echo, pipeline, reply_of, shuffling};
 
 const RESOURCES: [Resource; 6] = [
     Resource::Descriptors,
@@ -55,9 +55,7 @@ fn a_request_in_memory_of_its_own_that_finds_none_fails_and_uses_no_number() {
     assert_eq!(failed, Err(CallFailed::Submit(error)));
     assert_eq!((drive.in_flight(), drive.lane_stats()[0].attaches), (0, 0));
     assert_eq!(drive.submit_attached(5000, false, pass).unwrap().id(), 1);
-    let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-    assert_eq!(&buffer[..reply.len], &payload(1, 5000));
+    assert_eq!(reply_of(&mut drive).1, payload(1, 5000));
 }
 
 /// An early offer is only an optimisation.
@@ -85,8 +83,7 @@ fn a_shortage_behind_a_stepping_stone_leaves_the_lane_usable() {
     assert_eq!(failed, Err(ResizeError::Short(short(Resource::Memory, 32_768))));
     assert_eq!((pair.epoch(0).number, pair.epoch(0).size.size()), (2, 8192));
     pair.send(0, 3, 4000).unwrap();
-    pair.send(0, 4, 10_000).unwrap();
-    let _ = pair.commit(0);
+    pair.publish(0, 4, 10_000);
     assert_eq!(pair.take_all(1).split_off(31), [3, 4]);
 }
 
@@ -124,15 +121,13 @@ fn an_answer_that_cannot_be_mapped_is_told_and_read_later() {
 #[test]
 fn an_end_that_cannot_follow_can_still_send() {
     let mut pair = Pair::new(growing());
-    pair.send(0, 1, 10_000).unwrap();
-    let _ = pair.commit(0);
+    pair.publish(0, 1, 10_000);
     pair.ends[1].runs_short(Act::Follow, 0..2, Resource::Maps);
     for id in 0..2 {
         let switch = pair.peek(1).unwrap().unwrap();
         let failed = pair.follow(1, &switch);
         assert_eq!(failed, Err(FollowError::Short(short(Resource::Maps, 32_768))));
-        pair.send(1, id, 500).unwrap();
-        let _ = pair.commit(1);
+        pair.publish(1, id, 500);
         assert_eq!(pair.take(0), Some((id, 500)));
     }
     assert_eq!(pair.take_all(1), [1]);
@@ -143,14 +138,13 @@ fn a_server_without_memory_for_an_answer_says_so_and_goes_on() {
     for resource in RESOURCES {
         let mut drive = drive_in(growing(), echo());
         drive.port().at_peer(|end| end.runs_short(Act::Offer, 0..2, resource));
-        let mut buffer = Vec::new();
         let mut statuses = Vec::new();
         for len in [100, 10_000, 200, 20_000, 300, 10_000, 30_000] {
             drive.submit(&payload(len, len as usize)).unwrap();
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            let (reply, bytes) = reply_of(&mut drive);
             statuses.push(reply.status);
             match reply.status {
-                Status::Ok => assert_eq!(&buffer[..reply.len], &payload(len, len as usize)),
+                Status::Ok => assert_eq!(bytes, payload(len, len as usize)),
                 _ => assert_eq!(reply.len, 0),
             }
         }
@@ -175,14 +169,13 @@ fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
     }
     drive.commit();
     drive.port().run_for(Duration::from_millis(1));
-    let mut buffer = Vec::new();
     for (id, len) in (1..).zip(lens) {
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        let (reply, bytes) = reply_of(&mut drive);
         assert_eq!(reply.ticket.id(), id, "in order");
         let expected = if len == 60_000 { Status::Short } else { Status::Ok };
         assert_eq!(reply.status, expected);
         if reply.status == Status::Ok {
-            assert_eq!(&buffer[..reply.len], &payload(len, len as usize));
+            assert_eq!(bytes, payload(len, len as usize));
         }
     }
 }
@@ -191,14 +184,11 @@ fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
 fn a_server_without_descriptors_for_an_attached_answer_says_so() {
     let mut drive = drive_in(growing(), echo().attaching(1000));
     drive.port().at_peer(|end| end.runs_short(Act::Pass, 1..2, Resource::Descriptors));
-    let mut buffer = Vec::new();
     for (id, expected) in [(1, Status::Ok), (2, Status::Short), (3, Status::Ok)] {
         drive.submit(&payload(id, 1500)).unwrap();
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        let (reply, bytes) = reply_of(&mut drive);
         assert_eq!((reply.status, reply.attached), (expected, expected == Status::Ok));
-        if reply.attached {
-            assert_eq!(drive.port().end().take(id).unwrap(), payload(id, 1500));
-        }
+        assert_eq!(bytes, payload(id, if reply.attached { 1500 } else { 0 }));
     }
 }
 

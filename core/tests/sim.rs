@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bellwire_core::drive::CallDriver;
-use bellwire_core::lane::Lanes;
 use bellwire_core::sim::{Event, Sim, SimEnd, Step};
 use bellwire_core::wire::{Doorbell, Header, Kind, Status};
 use bellwire_core::{Deadline, Instant, Park, Port, SpinPolicy, Woken};
+
+use crate::drive::by_hand;
 
 const PARK: Park = Park { tail: 0, head: None, until: None };
 
@@ -28,15 +29,13 @@ fn a_wait_that_nobody_ends_is_a_deadlock() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_peer_that_publishes_without_ringing_loses_a_wake() {
-    let mut lanes = None;
     // Sends an answer to no request, and never rings, whatever the event index.
-    let peer = move |end: &SimEnd| {
-        let lanes: &mut Lanes = lanes.get_or_insert_with(|| end.lanes());
+    let peer = by_hand(|end, lanes| {
         let header = Header::new(Kind::Response, Status::Ok, 1, 0);
         lanes.push(end.own(), end.peer(), header, &[]).unwrap();
         assert!(lanes.commit(end.own(), end.peer()).data);
         Step::Parked(None)
-    };
+    });
     let (port, lanes) = Sim::default().start(peer);
     let mut drive = CallDriver::new(port, lanes, SpinPolicy::NEVER);
     drive.submit(b"x").unwrap();

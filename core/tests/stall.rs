@@ -20,8 +20,7 @@ fn look(pair: &mut Pair, unread: &mut StallDetector, now: Instant) -> Left {
 }
 
 fn send(pair: &mut Pair, id: u64) {
-    pair.send(0, id, 100).unwrap();
-    let _ = pair.commit(0);
+    pair.publish(0, id, 100);
 }
 
 fn take(pair: &mut Pair) {
@@ -73,8 +72,7 @@ fn a_peer_that_sends_and_takes_nothing_has_no_more_time_than_one_that_is_stopped
     let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
     send(&mut pair, 1);
     assert_eq!(look(&mut pair, &mut unread, at(0)), Left::Until(at(10)));
-    pair.send(1, 1, 100).unwrap();
-    let _ = pair.commit(1);
+    pair.publish(1, 1, 100);
     pair.take(0).unwrap();
     let _ = pair.commit(0);
     assert_eq!(look(&mut pair, &mut unread, at(10)), Left::TooLong);

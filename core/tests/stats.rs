@@ -1,9 +1,8 @@
 //! A lane's statistics, from either end.
 
 use bellwire_core::lane::LaneStats;
-use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::pair::{Pair, growing, payload, size};
+use crate::pair::{Pair, growing, size};
 use crate::resize::{call, drive_in, echo};
 
 fn sent(pair: &Pair) -> LaneStats {
@@ -46,12 +45,7 @@ fn each_end_counts_what_it_wrote_or_took() {
     pair.shrink(0).unwrap();
     let bytes = bytes + 16;
     assert_eq!(counts(sent(&pair)), (3, 4096, [1, 1, 0], bytes));
-    let (id, len) = (3, 5000);
-    let header = Header::new(Kind::Attach, Status::Ok, id, 0);
-    let (Pair { ends: [end, _], lanes: [lanes, _] }, message) = (&mut pair, payload(id, len));
-    lanes.can_attach(end.peer(), len as u64).unwrap();
-    end.pass(id, &message).unwrap();
-    lanes.push_attached(end.own(), end.peer(), header, len as u64).unwrap();
+    pair.attach(0, 3, 5000).unwrap();
     let bytes = bytes + 16;
     assert_eq!(counts(sent(&pair)), (3, 4096, [1, 1, 1], bytes), "its memory is not the lane's");
     let _ = pair.commit(0);

@@ -8,6 +8,7 @@ use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
 use bellwire_core::{Deadline, Limits, PeerFault, Port};
 
 use crate::codec::encode;
+use crate::drive::by_hand;
 use crate::liar::Liar;
 use crate::pair::{Pair, growing, limited, payload, size};
 use crate::resize::drive_in;
@@ -18,12 +19,6 @@ fn pair() -> Pair {
     let lane = size(8192);
     let sim = limited(limits, limits);
     Pair::new(Sim { lane, peer_lane: lane, least: lane, ..sim })
-}
-
-fn put(pair: &mut Pair, header: Header, payload: &[u8]) {
-    let end = &pair.ends[0];
-    pair.lanes[0].push(end.own(), end.peer(), header, payload).unwrap();
-    let _ = pair.commit(0);
 }
 
 fn switch(number: u64, size: u64) -> Header {
@@ -60,7 +55,7 @@ fn an_epoch_that_is_not_the_next_one() {
     for number in [0, 1, 3, 4, u64::from(u32::MAX)] {
         let mut pair = pair();
         pass(&pair, 2, 16_384, 16_384);
-        put(&mut pair, switch(number, 16_384), &[]);
+        pair.put(0, switch(number, 16_384), &[]);
         let fault = found(&mut pair);
         let id = number | 16_384 << 32;
         let why = "its epoch is not the next one";
@@ -77,7 +72,7 @@ fn an_epoch_that_comes_again_or_is_left_out() {
         let _ = pair.commit(0);
         assert_eq!(pair.take_all(1), [1]);
         pass(&pair, number as u32, 16_384, 16_384);
-        put(&mut pair, switch(number, 16_384), &[]);
+        pair.put(0, switch(number, 16_384), &[]);
         assert_eq!(why(found(&mut pair)), "its epoch is not the next one");
     }
 }
@@ -98,7 +93,7 @@ fn a_size_that_was_not_agreed() {
     for (bytes, expected) in cases {
         let mut pair = pair();
         pass(&pair, 2, 16_384, 16_384);
-        put(&mut pair, switch(2, bytes), &[]);
+        pair.put(0, switch(2, bytes), &[]);
         assert_eq!(why(found(&mut pair)), expected, "{bytes}");
     }
 }
@@ -110,7 +105,7 @@ fn records_without_a_payload_that_have_one() {
             let mut pair = pair();
             pass(&pair, 2, 16_384, 16_384);
             let header = Header::new(kind, Status::Ok, 2 | 16_384 << 32, len);
-            put(&mut pair, header, &payload(1, len as usize));
+            pair.put(0, header, &payload(1, len as usize));
             let fault = PeerFault::Unexpected { at: 0, kind: kind as u8 };
             assert_eq!(found(&mut pair), fault, "{kind:?}");
         }
@@ -137,7 +132,7 @@ fn a_message_above_the_limit_that_was_declared() {
 #[test]
 fn a_switch_without_its_memory() {
     let mut pair = pair();
-    put(&mut pair, switch(2, 16_384), &[]);
+    pair.put(0, switch(2, 16_384), &[]);
     let fault = found(&mut pair);
     assert_eq!(fault, PeerFault::Memory { what: "a lane", why: "its record came without it" });
 }
@@ -149,7 +144,7 @@ fn a_switch_to_other_memory_than_was_passed() {
     {
         let mut pair = pair();
         pass(&pair, number, announced, bytes);
-        put(&mut pair, switch(2, 16_384), &[]);
+        pair.put(0, switch(2, 16_384), &[]);
         let fault = found(&mut pair);
         let is_named = matches!(fault, PeerFault::Memory { what: "a lane", .. });
         assert!(is_named, "{fault}");
@@ -193,7 +188,7 @@ fn a_control_socket_with_what_has_no_place_there() {
         for _ in 0..times {
             pair.ends[0].post(bytes, (0..memory).map(|_| SimMemory::new(4096)).collect());
         }
-        put(&mut pair, switch(2, 16_384), &[]);
+        pair.put(0, switch(2, 16_384), &[]);
         let fault = match pair.ends[1].take_control() {
             Err(FollowError::Peer(fault)) => fault,
             _ => found(&mut pair),
@@ -218,14 +213,12 @@ fn a_lie_about_a_lane_poisons_the_session_for_good() {
         (|end| end.post(b"?", Vec::new()), 2, 8192, "no control message"),
     ];
     for (lie, number, bytes, expected) in lies {
-        let mut lanes = None;
-        let liar = move |end: &SimEnd| {
-            let lanes = lanes.get_or_insert_with(|| end.lanes());
+        let liar = by_hand(move |end, lanes| {
             lie(end);
             lanes.push(end.own(), end.peer(), switch(number, bytes), &[]).unwrap();
             end.wake(lanes.commit(end.own(), end.peer()));
             Step::Parked(None)
-        };
+        });
         let mut drive = drive_in(growing(), liar);
         drive.submit(b"x").unwrap();
         let failed = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut Vec::new()).unwrap_err();
@@ -240,13 +233,12 @@ fn a_lie_about_a_lane_poisons_the_session_for_good() {
 /// A server that trims without being asked does no harm.
 #[test]
 fn a_trim_that_nobody_asked_for() {
-    let mut lanes = None;
-    let mut drive = drive_in(growing(), move |end: &SimEnd| {
-        let lanes = lanes.get_or_insert_with(|| end.lanes());
+    let peer = by_hand(|end, lanes| {
         lanes.push(end.own(), end.peer(), Header::new(Kind::Trim, Status::Ok, 0, 0), &[]).unwrap();
         end.wake(lanes.commit(end.own(), end.peer()));
         Step::Parked(None)
     });
+    let mut drive = drive_in(growing(), peer);
     drive.port().run_peer();
     assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None));
     assert_eq!(drive.ended(), None);

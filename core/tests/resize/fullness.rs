@@ -3,10 +3,9 @@
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::{Epoch, FULL_LIMIT, PushError};
 use bellwire_core::sim::{Act, Sim, SimEnd, Step};
-use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Deadline, Limits};
 
-use super::{Dice, MILLI, NEVER, drive_in, echo, pipeline, shuffling};
+use super::{Dice, MILLI, NEVER, drive_in, echo, pipeline, reply_of, shuffling};
 use crate::pair::{Pair, growing, limited, payload, size};
 
 #[test]
@@ -42,11 +41,7 @@ fn an_early_offer_that_is_not_possible_does_not_change_what_is_waited_for() {
     for _ in 0..10 {
         pair.push(0, 1, 112).unwrap();
     }
-    let Pair { ends: [end, _], lanes: [lanes, _] } = &mut pair;
-    lanes.can_attach(end.peer(), 4096).unwrap();
-    end.pass(2, &payload(2, 4096)).unwrap();
-    let header = Header::new(Kind::Attach, Status::Ok, 2, 0);
-    lanes.push_attached(end.own(), end.peer(), header, 4096).unwrap();
+    pair.attach(0, 2, 4096).unwrap();
     let missing = loop {
         match pair.push(0, 1, 112) {
             Ok(()) => {}
@@ -113,8 +108,7 @@ fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
     assert!(own.size > 4096 && own.size <= FULL_LIMIT, "{own:?}");
     // A message that needs it exceeds the limit; after that, fullness does not.
     let mut pair = Pair::new(growing());
-    pair.send(0, 0, FULL_LIMIT as usize / 4).unwrap();
-    let _ = pair.commit(0);
+    pair.publish(0, 0, FULL_LIMIT as usize / 4);
     assert_eq!(pair.take_all(1), [0]);
     let _ = pair.commit(1);
     for _ in 0..100 {
@@ -145,7 +139,6 @@ fn a_peer_that_never_reads_gets_no_second_growth() {
 #[test]
 fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
     let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, echo());
-    let mut buffer = Vec::new();
     let mut sizes = vec![4096];
     for round in 0..10 {
         for id in 0..400 {
@@ -154,8 +147,7 @@ fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
         drive.commit();
         drive.port().run_for(MILLI);
         for id in 0..400 {
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-            assert_eq!(&buffer[..reply.len], &payload(round * 1000 + id, 100));
+            assert_eq!(reply_of(&mut drive).1, payload(round * 1000 + id, 100));
             sizes.push(drive.lane_stats()[1].size);
         }
     }

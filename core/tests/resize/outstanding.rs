@@ -4,9 +4,9 @@ use bellwire_core::Deadline;
 use bellwire_core::lane::{Armed, MOST_ATTACHED, MOST_OUTSTANDING, PushError};
 use bellwire_core::resize::ResizeError;
 use bellwire_core::sim::{Act, Peer, Sim, SimEnd, SimPort, SimServer, Step};
-use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::wire::{Kind, Status};
 
-use super::{MILLI, drive_in, echo, is_full};
+use super::{MILLI, drive_in, echo, is_full, reply_of};
 use crate::pair::{Pair, growing, payload, size};
 
 /// Grows the lane of end 0 as often as it may without its peer following, and returns what it met then.
@@ -36,8 +36,7 @@ fn one_epoch_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     pair.follow(1, &switch).unwrap();
     assert!(pair.commit(1).space, "who waits for an epoch is rung when it is followed");
     assert!(pair.has_room(0));
-    pair.send(0, 99, 1500 << (MOST_OUTSTANDING + 1)).unwrap();
-    let _ = pair.commit(0);
+    pair.publish(0, 99, 1500 << (MOST_OUTSTANDING + 1));
     assert_eq!(pair.take_all(1), [2, 3, 4, 5, 50, 99]);
 }
 
@@ -85,8 +84,7 @@ fn a_caller_that_waits_for_an_epoch_is_woken_when_the_peer_follows() {
         answered += u64::from(drive.try_reply(&mut buffer).unwrap().is_some());
     }
     while answered <= sent {
-        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-        assert_eq!(&buffer[..reply.len], &payload(answered, 1500 << answered));
+        assert_eq!(reply_of(&mut drive).1, payload(answered, 1500 << answered));
         answered += 1;
     }
 }
@@ -94,17 +92,10 @@ fn a_caller_that_waits_for_an_epoch_is_woken_when_the_peer_follows() {
 #[test]
 fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     let mut pair = Pair::new(growing());
-    let attach = |pair: &mut Pair, id: u64| {
-        let Pair { ends: [end, _], lanes: [lanes, _] } = pair;
-        lanes.can_attach(end.peer(), 100)?;
-        end.pass(id, &payload(id, 100)).unwrap();
-        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
-        lanes.push_attached(end.own(), end.peer(), header, 100)
-    };
     for id in 0..MOST_ATTACHED as u64 {
-        attach(&mut pair, id).unwrap();
+        pair.attach(0, id, 100).unwrap();
     }
-    assert_eq!(attach(&mut pair, 99), Err(PushError::Full { missing: 16 }));
+    assert_eq!(pair.attach(0, 99, 100), Err(PushError::Full { missing: 16 }));
     assert_eq!(pair.ends[0].acts(Act::Pass), MOST_ATTACHED as u64);
     assert!(matches!(pair.arm(0, true), Armed::Sleep { head: Some(0), .. }));
     // The lane itself has room.
@@ -115,7 +106,7 @@ fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     pair.lanes[1].take(&record);
     assert!(pair.commit(1).space, "it is the first of many in the lane, and its taker is heard");
     assert!(pair.has_room(0));
-    attach(&mut pair, 99).unwrap();
+    pair.attach(0, 99, 100).unwrap();
     assert_eq!(pair.lanes[0].sent().attaches, MOST_ATTACHED as u64 + 1);
 }
 
@@ -123,7 +114,6 @@ fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
 fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
     let sim = Sim { lane: size(65_536), ..growing() };
     let mut drive = drive_in(sim, echo().attaching(5000));
-    let mut buffer = Vec::new();
     let mut expected = Vec::new();
     for id in 1..=100_u64 {
         let len = id as usize * 97;
@@ -142,13 +132,8 @@ fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
             continue;
         }
         for (id, len) in expected.drain(..) {
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            let (reply, answer) = reply_of(&mut drive);
             assert_eq!((reply.ticket.id(), reply.attached), (id, len >= 5000));
-            let answer = if reply.attached {
-                drive.port().end().take(id).unwrap()
-            } else {
-                buffer[..reply.len].to_vec()
-            };
             assert_eq!(answer, payload(id, len));
         }
     }
@@ -176,15 +161,9 @@ fn attached_answers_that_found_no_room_are_passed_when_there_is() {
         }
         drive.commit();
         drive.port().run_for(MILLI);
-        let mut buffer = Vec::new();
         for id in 1..=requests {
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            let (reply, answer) = reply_of(&mut drive);
             assert_eq!(reply.ticket.id(), id, "in order");
-            let answer = if reply.attached {
-                drive.port().end().take(id).unwrap()
-            } else {
-                buffer[..reply.len].to_vec()
-            };
             assert_eq!(answer, payload(id, if id % 2 == 0 { 6000 } else { others }));
         }
     }

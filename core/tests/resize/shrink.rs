@@ -7,7 +7,7 @@ use bellwire_core::drive::CallDriver;
 use bellwire_core::lane::Epoch;
 use bellwire_core::sim::{Act, SimPort};
 
-use super::{MILLI, call, drive_in, echo};
+use super::{MILLI, call, drive_in, echo, reply_of};
 use crate::pair::{Pair, growing, payload, size};
 
 #[test]
@@ -125,8 +125,8 @@ fn a_trim_makes_both_lanes_small_and_says_when() {
     assert_eq!((drive.lane_stats()[0].size, drive.lane_stats()[0].shrinks), (4096, 1));
     assert!(!drive.is_trimmed());
     let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
-    assert_eq!((reply.ticket, &buffer[..reply.len]), (in_flight, &payload(2, 20_000)[..]));
+    let (reply, bytes) = reply_of(&mut drive);
+    assert_eq!((reply.ticket, &bytes[..]), (in_flight, &payload(2, 20_000)[..]));
     assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
     while !drive.is_trimmed() {
         drive.wait_for_data(&mut { Deadline::NEVER }).unwrap();
