@@ -17,13 +17,9 @@ use windows_sys::Win32::System::Pipes::{CreateNamedPipeW, PIPE_TYPE_MESSAGE};
 
 use crate::child;
 use crate::support::{
-    accept, connect, connect_when_there, is_ready, patience, ready, receive, service,
+    accept, bind, connect, connect_when_there, is_ready, patience, ready, receive, service,
+    try_bind,
 };
-
-fn bind(run_dir: &Path, name: &str) -> Endpoint {
-    Endpoint::bind_admitting(run_dir, service(name), &bellwire_win::admission::Admission::SameUser)
-        .unwrap()
-}
 
 #[test]
 fn a_client_and_a_server_talk() {
@@ -45,12 +41,7 @@ fn a_client_and_a_server_talk() {
 fn two_servers_never_both_own_a_name() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = bind(dir.path(), "one");
-    let error = Endpoint::bind_admitting(
-        dir.path(),
-        service("one"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .expect_err("it is taken");
+    let error = try_bind(dir.path(), "one").expect_err("it is taken");
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     let _other = bind(dir.path(), "two");
     drop(endpoint);
@@ -61,13 +52,7 @@ fn two_servers_never_both_own_a_name() {
 fn of_many_servers_at_once_one_gets_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let bound: Vec<_> = std::thread::scope(|scope| {
-        let bind = || {
-            Endpoint::bind_admitting(
-                dir.path(),
-                service("race"),
-                &bellwire_win::admission::Admission::SameUser,
-            )
-        };
+        let bind = || try_bind(dir.path(), "race");
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -84,12 +69,7 @@ fn a_pipe_that_somebody_else_made_first_is_not_shared() {
         eprintln!("skipped: this system ignores FILE_FLAG_FIRST_PIPE_INSTANCE");
         return;
     }
-    let error = Endpoint::bind_admitting(
-        dir.path(),
-        service("mine"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap_err();
+    let error = try_bind(dir.path(), "mine").unwrap_err();
     assert!(matches!(error, BindError::Squatted { .. }), "{error}");
     drop(squatter);
     let _endpoint = bind(dir.path(), "mine");
@@ -257,12 +237,7 @@ fn a_run_directory_that_is_none_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Endpoint::bind_admitting(
-        &file,
-        service("x"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap_err();
+    let error = try_bind(&file, "x").unwrap_err();
     assert!(matches!(error, BindError::RunDir(RunDirError::NotADirectory { .. })), "{error}");
     let made = dir.path().join("made");
     let _endpoint = bind(&made, "x");
@@ -288,12 +263,7 @@ fn a_server_that_is_killed_leaves_nothing_in_its_successors_way() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = child::start("endpoint::body_serves", dir.path());
     let client = connect_when_there(dir.path(), "mortal");
-    let error = Endpoint::bind_admitting(
-        dir.path(),
-        service("mortal"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap_err();
+    let error = try_bind(dir.path(), "mortal").unwrap_err();
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     server.kill();
     server.wait();

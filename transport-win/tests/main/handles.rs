@@ -6,7 +6,6 @@ use std::os::windows::io::AsHandle;
 
 use bellwire_core::{Bell, Park, Port};
 use bellwire_win::doorbell::Event;
-use bellwire_win::endpoint::Endpoint;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::poll::{Events, Interest, Poller, Trigger};
 use bellwire_win::region::OwnRegion;
@@ -16,7 +15,7 @@ use windows_sys::Win32::Foundation::GetHandleInformation;
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetProcessHandleCount};
 
 use crate::child;
-use crate::support::{accept, channels, connect, links, receive, region, service};
+use crate::support::{accept, bind, channels, connect, links, receive, region};
 
 /// How many handles this process has open.
 fn count() -> u32 {
@@ -83,7 +82,7 @@ counted! {
     };
     endpoints_close_theirs, body_endpoints, || {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind_admitting(dir.path(), service("x"), &bellwire_win::admission::Admission::SameUser).unwrap();
+        let endpoint = bind(dir.path(), "x");
         let client = connect(dir.path(), "x");
         let _server = accept(&endpoint);
         drop(client);
@@ -154,12 +153,7 @@ fn body_survives() {
     }
     counted(|| {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind_admitting(
-            dir.path(),
-            service("cross"),
-            &bellwire_win::admission::Admission::SameUser,
-        )
-        .unwrap();
+        let endpoint = bind(dir.path(), "cross");
         let mut client = child::start("handles::body_is_killed", dir.path());
         let server = accept(&endpoint);
         let (own, section) = OwnRegion::create("x", 8192, |_| {}).unwrap();

@@ -12,7 +12,6 @@ use bellwire_core::{
     Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
 };
 use bellwire_win::clock;
-use bellwire_win::endpoint::Endpoint;
 use bellwire_win::link::Heard;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::region::{OwnRegion, PeerRegion};
@@ -21,7 +20,7 @@ use bellwire_win::watch::Watchers;
 use crate::child;
 use crate::exchange::link_over;
 use crate::session::{Listens, Session, lanes, sealed};
-use crate::support::{accept, connect, is_ready, links, links_of, patience, ready, service};
+use crate::support::{accept, bind, connect, is_ready, links, links_of, patience, ready};
 
 fn until_data(tail: u64) -> Park {
     Park { tail, head: None, until: patience() }
@@ -315,12 +314,7 @@ fn the_end_of_a_process_is_seen_though_its_pipe_stays_open() {
 #[test]
 fn a_killed_client_wakes_its_parked_server() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("calls"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "calls");
     let mut child = child::start("link::body_calls_and_waits", dir.path());
     let mut link = link_over(accept(&endpoint));
     // What it published is seen first.

@@ -2,13 +2,12 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 
 use bellwire_core::wire::MAX_CONTROL;
 use bellwire_win::doorbell::Event;
-use bellwire_win::endpoint::Endpoint;
 use bellwire_win::pass::{HandleCountError, MAX_HANDLES, ReceiveError, SendError};
 use bellwire_win::region::{OwnRegion, PeerRegion};
 
 use crate::child;
 use crate::region::{UPGRADES, duplicate};
-use crate::support::{accept, channels, connect, is_ready, ready, receive, service};
+use crate::support::{accept, bind, channels, connect, is_ready, ready, receive};
 
 const SIZE: usize = 8192;
 
@@ -85,12 +84,7 @@ fn more_handles_than_allowed_are_refused() {
 #[test]
 fn a_server_that_has_not_opened_the_client_sends_no_handle() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("far"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "far");
     let _client = connect(dir.path(), "far");
     assert!(ready(endpoint.as_handle()));
     let server = endpoint.accept().unwrap().expect("a client");
@@ -137,12 +131,7 @@ fn what_was_sent_before_a_close_arrives() {
 #[test]
 fn handles_cross_between_two_processes() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("cross"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "cross");
     let mut child = child::start("pass::body_swaps", dir.path());
     let server = accept(&endpoint);
     let (own, section) = OwnRegion::create("servers", SIZE, |_| {}).unwrap();
@@ -182,12 +171,7 @@ fn body_swaps() {
 #[test]
 fn a_client_that_names_what_is_no_handle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("liar"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "liar");
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(endpoint.pipe()).unwrap();
     let server = accept(&endpoint);
     let event = Event::create().unwrap();
@@ -240,12 +224,7 @@ fn a_file_that_crosses_is_no_memory() {
 #[test]
 fn a_pipe_outlives_the_thread_that_opened_it() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("moved"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "moved");
     // The reads that it has started end with the thread.
     let client =
         std::thread::scope(|scope| scope.spawn(|| connect(dir.path(), "moved")).join().unwrap());

@@ -1,10 +1,9 @@
 use std::os::windows::io::AsHandle;
 
-use bellwire_win::endpoint::Endpoint;
 use bellwire_win::peer::{self, Process, Reach, Sid};
 
 use crate::child;
-use crate::support::{accept, channels, connect, is_ready, ready, receive, service};
+use crate::support::{accept, bind, channels, connect, is_ready, ready, receive};
 
 #[test]
 fn both_ends_know_whom_they_talk_to() {
@@ -59,12 +58,7 @@ fn a_process_that_is_none_is_an_error() {
 #[test]
 fn two_processes_know_each_other() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("meet"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "meet");
     let mut child = child::start("peer::body_meets", dir.path());
     let server = accept(&endpoint);
     let (parent, _) = receive(&server).unwrap();

@@ -6,14 +6,13 @@ use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
 use bellwire_core::wire::Status;
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
-use bellwire_win::endpoint::Endpoint;
 use bellwire_win::link::Link;
 use bellwire_win::snapshot::{Snapshot, SnapshotBuilder};
 use tempfile::TempDir;
 
 use crate::child::{self, Running};
 use crate::exchange::link_over;
-use crate::support::{accept, connect, connect_when_there, patience, service};
+use crate::support::{accept, bind, connect, connect_when_there, patience};
 
 /// Which process has the server's end of the pipe, whose doing all handles cross by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +66,7 @@ pub(crate) fn link_with(
     let dir = tempfile::tempdir().unwrap();
     let (link, child) = match listens {
         Listens::Caller => {
-            let endpoint = Endpoint::bind_admitting(
-                dir.path(),
-                service("calls"),
-                &bellwire_win::admission::Admission::SameUser,
-            )
-            .unwrap();
+            let endpoint = bind(dir.path(), "calls");
             let child = child::start(connects, dir.path());
             (link_over(accept(&endpoint)), child)
         }
@@ -91,12 +85,7 @@ pub(crate) fn connected() -> Option<Link> {
 
 /// The child's end of [`link_with`], where it listens.
 pub(crate) fn accepted() -> Option<Link> {
-    let endpoint = Endpoint::bind_admitting(
-        &child::run_dir()?,
-        service("calls"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(&child::run_dir()?, "calls");
     Some(link_over(accept(&endpoint)))
 }
 

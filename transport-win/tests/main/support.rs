@@ -6,8 +6,9 @@ use std::path::Path;
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{Limits, ServiceName};
+use bellwire_win::admission::Admission;
 use bellwire_win::doorbell::Event;
-use bellwire_win::endpoint::{self, Endpoint};
+use bellwire_win::endpoint::{self, BindError, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::Channel;
 use bellwire_win::peer::{self, Process, Reach};
@@ -28,14 +29,17 @@ pub(crate) fn region(size: usize) -> (OwnRegion, PeerRegion) {
 /// Both ends of a pipe in this process, the server's first. It may reach the client.
 pub(crate) fn channels() -> (Channel, Channel) {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("pair"),
-        &bellwire_win::admission::Admission::SameUser,
-    )
-    .unwrap();
+    let endpoint = bind(dir.path(), "pair");
     let client = connect(dir.path(), "pair");
     (accept(&endpoint), client)
+}
+
+pub(crate) fn try_bind(run_dir: &Path, name: &str) -> Result<Endpoint, BindError> {
+    Endpoint::bind_admitting(run_dir, service(name), &Admission::SameUser)
+}
+
+pub(crate) fn bind(run_dir: &Path, name: &str) -> Endpoint {
+    try_bind(run_dir, name).unwrap()
 }
 
 pub(crate) fn connect(run_dir: &Path, name: &str) -> Channel {
