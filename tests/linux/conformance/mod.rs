@@ -1,5 +1,7 @@
 //! The suite of what every transport has to do, over memfds.
 
+#[path = "../../../transport-memfd/tests/main/links.rs"]
+mod links;
 mod memfd;
 #[path = "../../conformance/suite/mod.rs"]
 mod suite;

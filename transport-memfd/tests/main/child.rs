@@ -17,6 +17,13 @@ pub(crate) fn start(body: &str, run_dir: &Path) -> Child {
         .unwrap()
 }
 
+/// Runs `body` to its end, which must be a good one.
+pub(crate) fn run(body: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let status = start(body, dir.path()).wait().unwrap();
+    assert!(status.success(), "{body}: {status}");
+}
+
 /// The run directory, inside a child. `None` in any other process: then a body returns at once.
 pub(crate) fn run_dir() -> Option<std::path::PathBuf> {
     std::env::var_os(RUN_DIR).map(Into::into)

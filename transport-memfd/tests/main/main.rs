@@ -13,6 +13,7 @@ mod endpoint;
 mod fuse;
 mod life;
 mod link;
+mod links;
 mod pass;
 mod poll;
 mod reaper;

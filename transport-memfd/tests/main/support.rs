@@ -1,13 +1,12 @@
 //! What several modules need. Nothing here sleeps for a fixed time: it waits for events.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
-use bellwire_core::{Instant, Limits, ServiceName};
+use bellwire_core::{Instant, ServiceName};
 use bellwire_memfd::clock;
-use bellwire_memfd::doorbell::Eventfd;
-use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
+use bellwire_memfd::link::Link;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -30,54 +29,9 @@ pub(crate) fn region(size: usize) -> (OwnRegion, PeerRegion) {
     (own, PeerRegion::verify_and_map(fd, size).unwrap())
 }
 
-/// Both ends of a session in this process. Each is rung as its doorbell says.
+/// Both ends of a session in this process, with small lanes. Each is rung as its doorbell says.
 pub(crate) fn links(first: Doorbell, second: Doorbell) -> (Link, Link) {
-    let (socket_a, socket_b) = socket_pair();
-    let (page_a, seen_page_a) = region(PAGE_SIZE);
-    let (page_b, seen_page_b) = region(PAGE_SIZE);
-    let (lane_a, seen_lane_a) = region(PAGE_SIZE);
-    let (lane_b, seen_lane_b) = region(PAGE_SIZE);
-    let bell = |doorbell| {
-        (doorbell == Doorbell::Eventfd).then(|| {
-            let own = Eventfd::create().unwrap();
-            let sent = own.as_fd().try_clone_to_owned().unwrap();
-            (own, Eventfd::from_peer(sent).unwrap())
-        })
-    };
-    let (own_a, rung_a) = bell(first).unzip();
-    let (own_b, rung_b) = bell(second).unzip();
-    let make = |own, peer, socket: OwnedFd, doorbell, own_event, peer_event| {
-        Link::new(Parts {
-            own,
-            peer,
-            channel: socket.into(),
-            doorbell,
-            own_event,
-            peer_event,
-            process: None,
-            limits: Limits::default(),
-            lane_name: "test-lane".into(),
-            trusts_peer: true,
-        })
-        .unwrap()
-    };
-    let a = make(
-        OwnEnd { page: page_a, lane: lane_a },
-        PeerEnd { page: seen_page_b, lane: seen_lane_b },
-        socket_a,
-        first,
-        own_a,
-        rung_b,
-    );
-    let b = make(
-        OwnEnd { page: page_b, lane: lane_b },
-        PeerEnd { page: seen_page_a, lane: seen_lane_a },
-        socket_b,
-        second,
-        own_b,
-        rung_a,
-    );
-    (a, b)
+    crate::links::links(PAGE_SIZE, first, second)
 }
 
 /// The kernel's number of the calling thread.
