@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use bellwire_core::call::{Arrival, CallMachine, Reply, SubmitError, Ticket};
@@ -111,6 +112,26 @@ impl End {
         lanes.push(own, peer, header, &payload)
     }
 
+    /// Writes requests of `len` bytes with these numbers, which find room, and publishes them with one commit.
+    pub fn publish(&mut self, ids: RangeInclusive<u64>, len: usize) {
+        ids.for_each(|id| self.push(id, len).expect("there is room"));
+        self.commit();
+    }
+
+    /// Publishes requests of `len` bytes, as many as there is room for, and returns how many.
+    pub fn fill(&mut self, len: usize) -> u64 {
+        let mut sent = 0;
+        let error = loop {
+            match self.push(sent + 1, len) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, PushError::Full { .. } | PushError::Grow { .. }), "{error}");
+        self.commit();
+        sent
+    }
+
     /// Writes the record of a message in memory of its own, which no end fetches here.
     pub fn push_attached(&mut self, id: u64) -> Result<(), PushError> {
         let (lanes, own, peer) = self.0.parts();
@@ -207,6 +228,11 @@ impl End {
         }
     }
 
+    /// Takes records with these numbers as [`End::receive`] does.
+    pub fn receives(&mut self, ids: RangeInclusive<u64>) {
+        ids.for_each(|id| assert_eq!(self.receive().id, id));
+    }
+
     /// Closes: ends the lane with a Close record and sets the state in the page.
     pub fn close(&mut self) {
         self.0.close(CloseReason::Normal);
@@ -270,6 +296,16 @@ impl End {
                 Arrival::Switch(switch) => self.follow(&switch),
                 Arrival::Trimmed => {}
             }
+        }
+    }
+
+    /// The next answer of a call machine, sleeping until there is one.
+    pub fn wait_for_reply(&mut self, calls: &mut CallMachine, buffer: &mut Vec<u8>) -> Reply {
+        loop {
+            if let Some(reply) = self.reply(calls, buffer) {
+                return reply;
+            }
+            self.sleep(false);
         }
     }
 

@@ -51,3 +51,13 @@ pub fn check(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'stati
     builder.max_duration = None;
     builder.check(model);
 }
+
+/// Like [`check`], with ends that sleep in each of the two ways, one after the other.
+pub fn check_both(
+    preemptions: Option<usize>,
+    model: impl Fn(Sleep) + Copy + Sync + Send + 'static,
+) {
+    for sleep in [Sleep::Futex, Sleep::Eventfd] {
+        check(preemptions, move || model(sleep));
+    }
+}

@@ -4,9 +4,12 @@ use bellwire_core::broadcast::{Received, Receiver, Transmitter};
 use bellwire_loom_tests::{Broadcast, check};
 use loom::thread;
 
+fn payload(sequence: u64) -> Vec<u8> {
+    sequence.to_le_bytes().repeat(2)
+}
+
 fn send(writer: &mut Transmitter, ring: &Broadcast, sequence: u64) {
-    let payload = [sequence.to_le_bytes(), sequence.to_le_bytes()].concat();
-    writer.send(ring, sequence, &payload).unwrap();
+    writer.send(ring, sequence, &payload(sequence)).unwrap();
 }
 
 /// A ring that has `before` records, and one thread that writes `more` while the other looks `looks` times.
@@ -29,9 +32,7 @@ fn race(before: u64, more: u64, looks: usize, newest: bool) {
                 reader.try_next(&ring, &mut copy)
             };
             if let Received::Record { sequence, len, missed } = found.expect("an honest writer") {
-                let (words, rest) = copy[..len].as_chunks::<8>();
-                assert!(rest.is_empty() && words.len() == 2, "{len} bytes");
-                assert!(words.iter().all(|word| u64::from_le_bytes(*word) == sequence));
+                assert_eq!(copy[..len], payload(sequence));
                 assert_eq!(sequence, last + missed + 1, "each is taken or counted");
                 last = sequence;
                 return true;
@@ -84,8 +85,7 @@ fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken() {
         let ring = Broadcast::new();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
         let tell = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
-            let payload = [sequence.to_le_bytes(), sequence.to_le_bytes()].concat();
-            writer.send_change(ring, sequence, &payload).unwrap();
+            writer.send_change(ring, sequence, &payload(sequence)).unwrap();
         };
         (1..=4).for_each(|sequence| tell(&mut writer, &ring, sequence));
         let theirs = ring.clone();
@@ -93,9 +93,7 @@ fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken() {
         let (mut reader, mut copy) = (Receiver::new(Broadcast::RING, 1), Vec::new());
         let found = reader.change(&ring, 1, &mut copy).expect("an honest writer");
         if let Received::Record { sequence, len, .. } = found {
-            let (words, _) = copy[..len].as_chunks::<8>();
-            assert!(words.len() == 2 && sequence == 1);
-            assert!(words.iter().all(|word| u64::from_le_bytes(*word) == 1));
+            assert_eq!((sequence, &copy[..len]), (1, &payload(1)[..]));
         }
         thread.join().unwrap();
     });

@@ -4,7 +4,7 @@ use bellwire_core::call::{CallMachine, SubmitError};
 use bellwire_core::lane::PushError;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::wire::Status;
-use bellwire_loom_tests::{End, Session, Sleep, check};
+use bellwire_loom_tests::{End, Session, Sleep, check, check_both};
 use loom::thread;
 
 /// Serves until `requests` are answered, parking when there is nothing to do.
@@ -30,86 +30,64 @@ fn serve(mut end: End, requests: u64, answer: usize) {
 /// Waits for one answer, and checks that it is the one to `id`.
 fn answer(end: &mut End, calls: &mut CallMachine, id: u64, len: usize) {
     let mut buffer = Vec::new();
-    let reply = loop {
-        if let Some(reply) = end.reply(calls, &mut buffer) {
-            break reply;
-        }
-        end.sleep(false);
-    };
+    let reply = end.wait_for_reply(calls, &mut buffer);
     assert_eq!((reply.ticket.id(), reply.status, reply.len), (id, Status::Ok, len));
     assert!(buffer[..len].iter().all(|byte| *byte == id.to_le_bytes()[0]));
 }
 
-/// Unbounded; 1 call, both ends park.
+/// So many calls, of which `in_flight` at once; both ends park.
+fn calls_come_back(preemptions: Option<usize>, calls: u64, in_flight: usize, len: usize) {
+    check_both(preemptions, move |sleep| {
+        let (mut client, server) = Session::ends(128, sleep);
+        let thread = thread::spawn(move || serve(server, calls, len));
+        let mut machine = CallMachine::new();
+        let ids: Vec<u64> = (1..=calls).collect();
+        for ids in ids.chunks(in_flight) {
+            for id in ids {
+                assert_eq!(client.submit(&mut machine, &[]).unwrap().id(), *id);
+            }
+            ids.iter().for_each(|id| answer(&mut client, &mut machine, *id, len));
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// Unbounded; 1 call.
 #[test]
 fn a_call_comes_back() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(None, move || {
-            let (mut client, server) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || serve(server, 1, 16));
-            let mut calls = CallMachine::new();
-            client.submit(&mut calls, &[]).unwrap();
-            answer(&mut client, &mut calls, 1, 16);
-            thread.join().unwrap();
-        });
-    }
+    calls_come_back(None, 1, 1, 16);
 }
 
 /// Preemption bound 3; 2 calls, one after the other.
 #[test]
 fn two_calls_come_back_one_after_the_other() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(3), move || {
-            let (mut client, server) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || serve(server, 2, 0));
-            let mut calls = CallMachine::new();
-            for id in 1..=2 {
-                client.submit(&mut calls, &[]).unwrap();
-                answer(&mut client, &mut calls, id, 0);
-            }
-            thread.join().unwrap();
-        });
-    }
+    calls_come_back(Some(3), 2, 1, 0);
 }
 
 /// Preemption bound 3; 2 calls in flight at once.
 #[test]
 fn two_calls_in_flight_come_back() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(3), move || {
-            let (mut client, server) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || serve(server, 2, 16));
-            let mut calls = CallMachine::new();
-            client.submit(&mut calls, &[]).unwrap();
-            client.submit(&mut calls, &[]).unwrap();
-            for id in 1..=2 {
-                answer(&mut client, &mut calls, id, 16);
-            }
-            thread.join().unwrap();
-        });
-    }
+    calls_come_back(Some(3), 2, 2, 16);
 }
 
 /// Preemption bound 2; 4 calls in flight whose answers fill the server's lane of 128 bytes (3 of 32): the
 /// server parks for space and for data at once.
 #[test]
 fn answers_that_met_a_full_lane_come_back() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(2), move || {
-            let (mut client, server) = Session::ends(128, sleep);
-            let mut calls = CallMachine::new();
-            for _ in 1..=4 {
-                client.submit(&mut calls, &[]).unwrap();
-            }
-            let thread = thread::spawn(move || serve(server, 4, 16));
-            for id in 1..=4 {
-                answer(&mut client, &mut calls, id, 16);
-            }
-            // Room freed since the last check is checked for when an end arms; here no end does.
-            client.commit();
-            thread.join().unwrap();
-        });
-    }
+    check_both(Some(2), |sleep| {
+        let (mut client, server) = Session::ends(128, sleep);
+        let mut calls = CallMachine::new();
+        for _ in 1..=4 {
+            client.submit(&mut calls, &[]).unwrap();
+        }
+        let thread = thread::spawn(move || serve(server, 4, 16));
+        for id in 1..=4 {
+            answer(&mut client, &mut calls, id, 16);
+        }
+        // Room freed since the last check is checked for when an end arms; here no end does.
+        client.commit();
+        thread.join().unwrap();
+    });
 }
 
 /// Unbounded; a large answer and eight empty ones fill the server's lane of 256 bytes, four more are owed and

@@ -39,10 +39,7 @@ fn bytes_are_written_again_only_after_they_were_read() {
     for one_by_one in [false, true] {
         check(None, move || {
             let (mut sender, mut receiver) = Session::ends(128, Sleep::Futex);
-            for id in 1..=3 {
-                sender.push(id, 16).unwrap();
-            }
-            sender.commit();
+            sender.publish(1..=3, 16);
             assert!(matches!(sender.push(4, 16), Err(PushError::Full { missing: 32 })));
             let thread = thread::spawn(move || {
                 let mut sent = 3;
@@ -79,10 +76,7 @@ fn bytes_are_written_again_only_after_they_were_read() {
 fn a_pad_is_skipped_whether_or_not_its_record_found_room() {
     check(None, || {
         let (mut sender, mut receiver) = Session::ends(256, Sleep::Futex);
-        for id in 1..=3 {
-            sender.push(id, 48).unwrap();
-        }
-        sender.commit();
+        sender.publish(1..=3, 48);
         for id in 1..=2 {
             assert_eq!(receiver.take().expect("published before").id, id);
         }

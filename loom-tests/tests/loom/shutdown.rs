@@ -2,62 +2,53 @@
 
 use bellwire_core::lane::PushError;
 use bellwire_core::wire::Kind;
-use bellwire_loom_tests::{Session, Sleep, check};
+use bellwire_loom_tests::{Session, Sleep, check, check_both};
 use loom::thread;
 
 /// Unbounded; the peer parks for data.
 #[test]
 fn a_close_wakes_a_peer_that_waits_for_data() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(None, move || {
-            let (mut closing, mut waiting) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || closing.close());
-            assert_eq!(waiting.receive().kind, Kind::Close);
-            thread.join().unwrap();
-        });
-    }
+    check_both(None, |sleep| {
+        let (mut closing, mut waiting) = Session::ends(128, sleep);
+        let thread = thread::spawn(move || closing.close());
+        assert_eq!(waiting.receive().kind, Kind::Close);
+        thread.join().unwrap();
+    });
 }
 
 /// Preemption bound 4; one message, then the Close record, each committed.
 #[test]
 fn a_close_comes_after_what_was_sent_before_it() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(4), move || {
-            let (mut closing, mut waiting) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || {
-                closing.send(1, 16);
-                closing.close();
-            });
-            assert_eq!(waiting.receive().id, 1);
-            assert_eq!(waiting.receive().kind, Kind::Close);
-            thread.join().unwrap();
+    check_both(Some(4), |sleep| {
+        let (mut closing, mut waiting) = Session::ends(128, sleep);
+        let thread = thread::spawn(move || {
+            closing.send(1, 16);
+            closing.close();
         });
-    }
+        assert_eq!(waiting.receive().id, 1);
+        assert_eq!(waiting.receive().kind, Kind::Close);
+        thread.join().unwrap();
+    });
 }
 
 /// Unbounded; the peer's own lane is full and will not be read: it parks for space, and the Close record wakes it all
 /// the same.
 #[test]
 fn a_close_wakes_a_peer_that_waits_for_space() {
-    for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(None, move || {
-            let (mut closing, mut waiting) = Session::ends(128, sleep);
-            for id in 1..=3 {
-                waiting.push(id, 16).unwrap();
+    check_both(None, |sleep| {
+        let (mut closing, mut waiting) = Session::ends(128, sleep);
+        waiting.publish(1..=3, 16);
+        let thread = thread::spawn(move || closing.close());
+        let close = loop {
+            if let Some(record) = waiting.take() {
+                break record;
             }
-            waiting.commit();
-            let thread = thread::spawn(move || closing.close());
-            let close = loop {
-                if let Some(record) = waiting.take() {
-                    break record;
-                }
-                assert!(matches!(waiting.push(4, 16), Err(PushError::Full { .. })));
-                waiting.sleep(true);
-            };
-            assert_eq!(close.kind, Kind::Close);
-            thread.join().unwrap();
-        });
-    }
+            assert!(matches!(waiting.push(4, 16), Err(PushError::Full { .. })));
+            waiting.sleep(true);
+        };
+        assert_eq!(close.kind, Kind::Close);
+        thread.join().unwrap();
+    });
 }
 
 /// Unbounded; a full lane still has room for its Close record, also while the peer takes from it.
@@ -65,14 +56,9 @@ fn a_close_wakes_a_peer_that_waits_for_space() {
 fn a_full_lane_has_room_for_its_close() {
     check(None, || {
         let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
-        for id in 1..=3 {
-            closing.push(id, 16).unwrap();
-        }
-        closing.commit();
+        closing.publish(1..=3, 16);
         let thread = thread::spawn(move || closing.close());
-        for id in 1..=3 {
-            assert_eq!(waiting.receive().id, id);
-        }
+        waiting.receives(1..=3);
         assert_eq!(waiting.receive().kind, Kind::Close);
         thread.join().unwrap();
     });
