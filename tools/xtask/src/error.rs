@@ -21,6 +21,8 @@ pub(crate) enum Error {
         dir.display()
     )]
     NothingToWeaken { dir: PathBuf },
+    #[error("{} is not Rust: {what}", path.display())]
+    NotRust { path: PathBuf, what: String },
     #[error("no mutant matches {filters:?}: see `cargo xtask mutants --list`")]
     NoMatch { filters: Vec<String> },
     #[error(

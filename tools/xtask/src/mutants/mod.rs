@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use proc_macro2::LexError;
+
 use self::campaign::{Finding, Verdict};
 use self::mutation::Mutation;
 use crate::error::Error;
@@ -126,7 +128,10 @@ fn find(layout: &Layout) -> Result<Vec<Mutant>, Error> {
     for path in files {
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         let file = path.strip_prefix(&layout.root).unwrap_or(&path);
-        let of_file = mutation::find(&text).into_iter();
+        let of_file = mutation::find(&text);
+        let not_rust =
+            |what: LexError| Error::NotRust { path: path.clone(), what: what.to_string() };
+        let of_file = of_file.map_err(not_rust)?.into_iter();
         mutants.extend(of_file.map(|mutation| Mutant { file: file.to_path_buf(), mutation }));
     }
     Ok(mutants)

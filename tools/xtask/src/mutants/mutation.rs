@@ -3,7 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
-use super::code::{code_only, end_of_bracket, words};
+use proc_macro2::LexError;
+
+use super::code::tokens;
 
 /// One weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,26 +56,35 @@ const WEAKER: [(&str, &str, &str); 5] = [
 ];
 
 /// Every mutation of `source`, in the order of the text.
-pub(crate) fn find(source: &str) -> Vec<Mutation> {
-    let code = code_only(source);
+pub(crate) fn find(source: &str) -> Result<Vec<Mutation>, LexError> {
+    let tokens = tokens(source)?;
+    let text = |at: usize| tokens.get(at).and_then(|place| source.get(place.clone()));
     let mut found = Vec::new();
-    let mut fence = 0..0;
-    for (start, word) in words(&code) {
-        if fence.contains(&start) {
-            continue;
-        }
-        if let Some(arguments) = fence_arguments(&code, start, word) {
-            fence = start..arguments.end;
-            add_fence(&mut found, source, &code, start, arguments);
-        } else if let Some(qualified) = ordering(source, &code, start, word) {
+    let mut at = 0;
+    while let Some(place) = tokens.get(at).cloned() {
+        let word = text(at).unwrap_or_default();
+        let is_defined = at.checked_sub(1).and_then(text) == Some("fn");
+        if word == "fence" && text(at + 1) == Some("(") && !is_defined {
+            let mut depth = 0;
+            let is_last = |at: &usize| {
+                depth += i32::from(text(*at) == Some("(")) - i32::from(text(*at) == Some(")"));
+                depth == 0
+            };
+            let end = (at + 1..tokens.len()).find(is_last).unwrap_or(tokens.len() - 1);
+            let arguments = tokens.get(at + 2..end).unwrap_or_default();
+            let end_of_call = tokens.get(end).map_or(source.len(), |last| last.end);
+            add_fence(&mut found, source, place.start..end_of_call, arguments);
+            at = end;
+        } else if let Some(qualified) = ordering(source, tokens.get(at..).unwrap_or_default()) {
             for (from, to, bare) in WEAKER.into_iter().filter(|(from, ..)| *from == word) {
                 let replacement = if qualified { to } else { bare };
-                let span = start..start + word.len();
-                found.push(Mutation::new(source, Change::Access { from, to }, span, replacement));
+                let change = Change::Access { from, to };
+                found.push(Mutation::new(source, change, place.clone(), replacement));
             }
         }
+        at += 1;
     }
-    found
+    Ok(found)
 }
 
 /// `source` with `mutation` made. The lines keep their numbers.
@@ -95,50 +106,45 @@ impl Mutation {
     }
 }
 
-/// If a call of `fence` begins at `start`: its parentheses and what is between them.
-fn fence_arguments(code: &str, start: usize, word: &str) -> Option<Range<usize>> {
-    let open = start + word.len();
-    let is_call = word == "fence" && code.get(open..)?.starts_with('(');
-    let is_definition = code.get(..start)?.trim_end().ends_with("fn");
-    (is_call && !is_definition).then(|| open..end_of_bracket(code.as_bytes(), open))
-}
-
+/// Adds the mutations of a call of `fence`, which has these arguments.
 fn add_fence(
     found: &mut Vec<Mutation>,
     source: &str,
-    code: &str,
-    start: usize,
-    arguments: Range<usize>,
+    call: Range<usize>,
+    arguments: &[Range<usize>],
 ) {
-    let whole = start_of_path(code, start)..arguments.end;
+    let whole = start_of_path(source, call.start)..call.end;
     found.push(Mutation::new(source, Change::FenceRemoved, whole, "()"));
-    let inside = code.get(arguments.clone()).unwrap_or_default();
-    if let Some((offset, _)) = words(inside).find(|(_, word)| *word == "SeqCst") {
-        let at = arguments.start + offset;
-        let qualified = inside.get(..offset).is_some_and(|before| before.ends_with("::"));
+    let is_strongest = |place: &&Range<usize>| source.get((*place).clone()) == Some("SeqCst");
+    if let Some(place) = arguments.iter().find(is_strongest) {
+        let before = source.get(..place.start).unwrap_or_default();
+        let qualified = before.ends_with("::");
         let weaker = if qualified { "AcqRel" } else { "crate::sync::Ordering::AcqRel" };
-        found.push(Mutation::new(source, Change::FenceWeakened, at..at + "SeqCst".len(), weaker));
+        found.push(Mutation::new(source, Change::FenceWeakened, place.clone(), weaker));
     }
 }
 
 /// Where the path that ends with the name at `start` begins.
-fn start_of_path(code: &str, start: usize) -> usize {
-    let before = code.get(..start).unwrap_or_default();
+fn start_of_path(source: &str, start: usize) -> usize {
+    let before = source.get(..start).unwrap_or_default();
     before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_' || c == ':').len()
 }
 
-/// Whether `word` is the ordering of an access, and then, whether it is written `Ordering::word`.
-fn ordering(source: &str, code: &str, start: usize, word: &str) -> Option<bool> {
+/// Whether the first of these tokens is the ordering of an access, and then, whether it is written `Ordering::word`.
+fn ordering(source: &str, tokens: &[Range<usize>]) -> Option<bool> {
+    let start = tokens.first()?.start;
+    let word = source.get(tokens.first()?.clone())?;
     if !WEAKER.iter().any(|(from, ..)| *from == word) {
         return None;
     }
-    let before = code.get(..start)?;
+    let (before, after) = source.split_at_checked(start)?;
     let qualified = before.ends_with("Ordering::");
     let imported = !before.ends_with("::") && imports_orderings(source);
-    let line_after = code.get(start..)?.lines().next()?;
     // The pattern of a match arm orders nothing.
-    let pattern = line_after.contains("=>");
-    ((qualified || imported) && !pattern).then_some(qualified)
+    let end_of_line = start + after.find('\n').unwrap_or(after.len());
+    let mut line = tokens.iter().take_while(|place| place.end <= end_of_line);
+    let is_pattern = line.any(|place| source.get(place.start..place.start + 2) == Some("=>"));
+    ((qualified || imported) && !is_pattern).then_some(qualified)
 }
 
 fn imports_orderings(source: &str) -> bool {
@@ -167,7 +173,11 @@ fn reason(source: &str, line: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{apply, find};
+    use super::{Mutation, apply};
+
+    fn find(source: &str) -> Vec<Mutation> {
+        super::find(source).unwrap()
+    }
 
     /// Each mutation: its line, what changes, and that line of the mutant.
     fn mutants(source: &str) -> Vec<(usize, String, String)> {
