@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
@@ -64,9 +64,28 @@ pub(crate) fn built(from: &Path, to: &Path) -> Result<(), Error> {
     if let Some(dir) = to.parent() {
         fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
     }
-    let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
     // With the times of the files.
     let mut cp = Command::new("cp");
-    cp.args(["--archive", "--reflink=auto"]).args([from, to]).status().map_err(spawn)?;
+    cp.args(["--archive", "--reflink=auto"])
+        .args([from, to])
+        .status()
+        .map_err(Error::spawn("cp"))?;
     Ok(())
+}
+
+/// Runs cargo in a copy of the workspace, which is built on its own: cargo takes two copies for the same one. What is under
+/// test there is built again and again, so make that quick. `Err` inside holds what the compiler said.
+pub(crate) fn cargo(dir: &Path, command: &mut Command) -> Result<Result<String, String>, Error> {
+    let output = command
+        .current_dir(dir)
+        .env("CARGO_TARGET_DIR", dir.join("target"))
+        .env("CARGO_TERM_COLOR", "never")
+        .env("CARGO_INCREMENTAL", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::spawn("cargo"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
 }

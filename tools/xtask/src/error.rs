@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -77,5 +78,17 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { action, path, source }
+    }
+
+    /// For `map_err` on the start of a program.
+    pub(crate) fn spawn(program: impl AsRef<OsStr>) -> impl FnOnce(io::Error) -> Self {
+        let program = program.as_ref().to_string_lossy().into_owned();
+        move |source| Self::Spawn { program, source }
+    }
+
+    /// For `map_err` on waiting for one.
+    pub(crate) fn wait(program: impl AsRef<OsStr>) -> impl FnOnce(io::Error) -> Self {
+        let program = program.as_ref().to_string_lossy().into_owned();
+        move |source| Self::Wait { program, source }
     }
 }

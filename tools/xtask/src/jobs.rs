@@ -159,8 +159,7 @@ pub(crate) fn list() {
 /// Runs `ci/check`; `true` when it passed.
 pub(crate) fn check(root: &Path) -> Result<bool, Error> {
     let script = root.join("ci/check");
-    let spawn = |source| Error::Spawn { program: script.display().to_string(), source };
-    Ok(Command::new(&script).current_dir(root).status().map_err(spawn)?.success())
+    Ok(Command::new(&script).current_dir(root).status().map_err(Error::spawn(&script))?.success())
 }
 
 /// Runs the jobs of `plan`, several at a time, and prints how each went; `true` when all passed.

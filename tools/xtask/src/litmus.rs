@@ -79,8 +79,7 @@ fn is_observed(herd: &Path, text: &str) -> Result<bool, Error> {
         true => command.args(["-model", "rc11.cat"]),
         false => command.args(["-variant", "mixed"]),
     };
-    let spawn = |source| Error::Spawn { program: herd.display().to_string(), source };
-    let output = command.arg(file.path()).output().map_err(spawn)?;
+    let output = command.arg(file.path()).output().map_err(Error::spawn(herd))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let observation = said.lines().find(|line| line.starts_with("Observation "));
     match observation.and_then(|line| line.split_whitespace().nth(2)) {

@@ -60,7 +60,7 @@ pub(crate) fn take(root: &Path) -> Result<Vec<Counted>, Error> {
         .arg(target.join("release").join(PACKAGE))
         .current_dir(root)
         .stdin(Stdio::null());
-    let status = valgrind.status().map_err(spawn("valgrind"))?;
+    let status = valgrind.status().map_err(Error::spawn("valgrind"))?;
     if !status.success() {
         let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
         return Err(Error::Counts { status, log });
@@ -81,7 +81,7 @@ pub(crate) fn take(root: &Path) -> Result<Vec<Counted>, Error> {
 fn build(root: &Path) -> Result<(), Error> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--release", "--package", PACKAGE]).current_dir(root);
-    let status = cargo.status().map_err(spawn("cargo"))?;
+    let status = cargo.status().map_err(Error::spawn("cargo"))?;
     if status.success() { Ok(()) } else { Err(Error::BudgetBuild { package: PACKAGE }) }
 }
 
@@ -110,13 +110,9 @@ fn least(samples: impl IntoIterator<Item = Counted>) -> Vec<Counted> {
 fn first_line(root: &Path, program: &str, args: &[&str]) -> Result<String, Error> {
     // In the checkout: a toolchain may be chosen there.
     let output = Command::new(program).args(args).current_dir(root).output();
-    let output = output.map_err(spawn(program))?;
+    let output = output.map_err(Error::spawn(program))?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
-}
-
-pub(super) fn spawn(program: &str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Spawn { program: program.to_owned(), source }
 }
 
 #[cfg(test)]

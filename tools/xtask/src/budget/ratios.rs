@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::counts::spawn;
 use super::file::{Allowed, Budget};
 use super::verdict::Verdict;
 use crate::error::Error;
@@ -45,7 +44,7 @@ fn measure(root: &Path, only: Option<&str>) -> Result<Vec<Measured>, Error> {
     let mut cargo = Command::new("cargo");
     cargo.args(["bench", "--quiet", "--bench", "bellwire", "--", "gate"]).args(only);
     let output = cargo.current_dir(root).stderr(Stdio::inherit()).output();
-    let output = output.map_err(spawn("cargo"))?;
+    let output = output.map_err(Error::spawn("cargo"))?;
     if !output.status.success() {
         return Err(Error::BudgetBench { status: output.status });
     }

@@ -34,8 +34,11 @@ impl Build {
         for target in targets {
             command.args(["--bin", target]);
         }
-        let spawn = |source| Error::Spawn { program: "cargo".to_owned(), source };
-        if command.status().map_err(spawn)?.success() { Ok(()) } else { Err(Error::Targets) }
+        if command.status().map_err(Error::spawn("cargo"))?.success() {
+            Ok(())
+        } else {
+            Err(Error::Targets)
+        }
     }
 
     /// Builds a target that needs nothing but core. `Err` inside holds what the compiler said.
@@ -44,7 +47,7 @@ impl Build {
             .command()
             .args(["--quiet", "--no-default-features", "--bin", target])
             .output()
-            .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
+            .map_err(Error::spawn("cargo"))?;
         let log = || String::from_utf8_lossy(&output.stderr).into_owned();
         Ok(if output.status.success() { Ok(()) } else { Err(log()) })
     }

@@ -116,9 +116,7 @@ pub(super) fn run(run: &Run, mut tell: impl FnMut(&Progress, Duration)) -> Resul
     }
     let mut log = File::create(&run.log).map_err(Error::file("create", &run.log))?;
     let start = Instant::now();
-    let mut child = command(run)
-        .spawn()
-        .map_err(|source| Error::Spawn { program: run.program.display().to_string(), source })?;
+    let mut child = command(run).spawn().map_err(Error::spawn(&run.program))?;
     let mut progress = Progress::default();
     let mut told = start;
     if let Some(output) = child.stderr.take() {
@@ -134,8 +132,7 @@ pub(super) fn run(run: &Run, mut tell: impl FnMut(&Progress, Duration)) -> Resul
             }
         }
     }
-    let wait = |source| Error::Wait { program: run.program.display().to_string(), source };
-    let passed = child.wait().map_err(wait)?.success();
+    let passed = child.wait().map_err(Error::wait(&run.program))?.success();
     Ok(Finding { target: run.target.clone(), progress, passed, took: start.elapsed() })
 }
 

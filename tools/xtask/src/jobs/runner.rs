@@ -85,17 +85,15 @@ impl<W: Write + Send> Runner<'_, W> {
         self.title(job, &format!("\n==> {}: {}", job.name, job.about))?;
         let limit = self.time_left();
         let script = self.root.join("ci").join(job.name);
-        let spawn = |source| Error::Spawn { program: script.display().to_string(), source };
         // One pipe for both, so that they stay in order.
         let (from, to) = io::pipe()?;
         let mut command = self.command(&script, limit);
         command.stdout(to.try_clone()?).stderr(to);
-        let mut child = command.spawn().map_err(spawn)?;
+        let mut child = command.spawn().map_err(Error::spawn(&script))?;
         // It holds the pipe open.
         drop(command);
         let notes = self.pass_on(job, from)?;
-        let wait = |source| Error::Wait { program: script.display().to_string(), source };
-        let status = child.wait().map_err(wait)?;
+        let status = child.wait().map_err(Error::wait(&script))?;
         let timed =
             limit.is_some() && status.code().is_some_and(|code| ENDED_BY_TIMEOUT.contains(&code));
         let outcome = match status.success() {

@@ -100,9 +100,8 @@ fn kill(tree: &Tree, args: &Args) -> Result<bool, Error> {
     if args.json {
         command.arg("--json");
     }
-    let program = || harness.display().to_string();
     let status = command.stdin(Stdio::null()).status();
-    Ok(status.map_err(|source| Error::Spawn { program: program(), source })?.success())
+    Ok(status.map_err(Error::spawn(&harness))?.success())
 }
 
 /// The outcome for an injected fault.
@@ -123,11 +122,7 @@ fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
     }
-    let program = || harness.display().to_string();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| Error::Spawn { program: program(), source })?;
+    let output = command.stdin(Stdio::null()).output().map_err(Error::spawn(harness))?;
     Ok(verdict(&output.stdout, || String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 

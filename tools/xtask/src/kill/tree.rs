@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::faults;
 use crate::copy;
@@ -41,25 +41,13 @@ impl Tree {
     /// Builds the harness, optimised: it is stepped through instruction by instruction. `Err` inside holds what the
     /// compiler said.
     pub(crate) fn build(&self, features: &[&str]) -> Result<Result<PathBuf, String>, Error> {
-        let target = self.dir.join("target");
-        let output = Command::new("cargo")
+        let mut cargo = Command::new("cargo");
+        cargo
             .args(["build", "--release", "--quiet", "--package", "bellwire-kill"])
             .args(features)
-            .current_dir(&self.dir)
-            .env("CARGO_TARGET_DIR", &target)
-            .env("CARGO_TERM_COLOR", "never")
             .env_remove("RUSTFLAGS")
-            // Built again with the bugs, so make that quick.
-            .env("CARGO_INCREMENTAL", "1")
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
-        if !output.status.success() {
-            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
-        Ok(Ok(target.join("release/bellwire-kill")))
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        let built = copy::cargo(&self.dir, &mut cargo)?;
+        Ok(built.map(|_| self.dir.join("target/release/bellwire-kill")))
     }
 }

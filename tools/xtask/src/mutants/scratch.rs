@@ -70,35 +70,21 @@ impl Scratch {
 
     /// Builds the tests, in release: loom executes a lot. `Err` inside holds what the compiler said.
     pub(crate) fn build(&self) -> Result<Result<Binaries, String>, Error> {
-        let output = Command::new("cargo")
+        let mut cargo = Command::new("cargo");
+        cargo
             .args(["test", "--release", "--no-run", "--quiet", "--package", &self.package])
             .arg("--message-format=json-render-diagnostics")
-            .current_dir(&self.dir)
-            .env("CARGO_TARGET_DIR", self.target())
-            .env("CARGO_TERM_COLOR", "never")
-            .env("RUSTFLAGS", &self.rustflags)
-            // Only what is under test is built again for each mutant, so make that quick. The profile is
-            // that of `ci/loom`, so that its dependencies can be taken over.
-            .env("CARGO_INCREMENTAL", "1")
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
-        if !output.status.success() {
-            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
-        Ok(Ok(binaries(&String::from_utf8_lossy(&output.stdout))))
+            // The profile is that of `ci/loom`, so that its dependencies can be taken over.
+            .env("RUSTFLAGS", &self.rustflags);
+        Ok(copy::cargo(&self.dir, &mut cargo)?.map(|messages| binaries(&messages)))
     }
 
     /// The tests in `binaries`.
     pub(crate) fn list(&self, binaries: &Binaries) -> Result<Vec<TestName>, Error> {
         let mut tests = Vec::new();
         for (target, binary) in binaries {
-            let output =
-                self.command(binary).args(["--list", "--format=terse"]).output().map_err(
-                    |source| Error::Spawn { program: binary.display().to_string(), source },
-                )?;
+            let output = self.command(binary).args(["--list", "--format=terse"]).output();
+            let output = output.map_err(Error::spawn(binary))?;
             let listed = String::from_utf8_lossy(&output.stdout);
             let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
             tests.extend(
@@ -110,7 +96,6 @@ impl Scratch {
 
     /// Runs one test alone, and kills it after `limit`.
     pub(crate) fn run(&self, binary: &Path, test: &str, limit: Duration) -> Result<Ended, Error> {
-        let program = || binary.display().to_string();
         let log = self.log();
         let output = File::create(&log).map_err(Error::file("create", &log))?;
         let errors = output.try_clone().map_err(Error::file("open", &log))?;
@@ -121,15 +106,14 @@ impl Scratch {
             .stdout(output)
             .stderr(errors)
             .spawn()
-            .map_err(|source| Error::Spawn { program: program(), source })?;
-        let wait = |source| Error::Wait { program: program(), source };
+            .map_err(Error::spawn(binary))?;
         loop {
-            if let Some(status) = child.try_wait().map_err(wait)? {
+            if let Some(status) = child.try_wait().map_err(Error::wait(binary))? {
                 return Ok(if status.success() { Ended::Passed } else { Ended::Failed });
             }
             if start.elapsed() >= limit {
-                child.kill().map_err(wait)?;
-                child.wait().map_err(wait)?;
+                child.kill().map_err(Error::wait(binary))?;
+                child.wait().map_err(Error::wait(binary))?;
                 return Ok(Ended::TimedOut);
             }
             thread::sleep(LOOK_AGAIN);
