@@ -5,13 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde::Deserialize;
+
 use crate::error::Error;
 use crate::root;
 
 const PACKAGE: &str = "bellwire-budget";
 
 /// What a count depends on beside the code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Tools {
     pub(crate) rustc: String,
     pub(crate) valgrind: String,

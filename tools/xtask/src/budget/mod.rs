@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::paint::Paint;
 use file::Budget;
-use verdict::Verdict;
+use verdict::{Outcome, Verdict};
 
 /// What to hold against the budget, or to write into it.
 #[derive(clap::Args)]
@@ -47,26 +47,20 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
         print(&judged, paint);
         verdicts.extend(judged);
     }
-    let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|one| wanted(one)).count();
-    println!(
-        "summary: {} within budget, {} over, {} not judged",
-        count(Verdict::is_within),
-        count(Verdict::is_over),
-        count(Verdict::is_open)
-    );
-    Ok(count(Verdict::is_over) == 0)
+    let count = |outcome| verdicts.iter().filter(|one| one.outcome == outcome).count();
+    let [within, over, open] = [Outcome::Within, Outcome::Over, Outcome::Open].map(count);
+    println!("summary: {within} within budget, {over} over, {open} not judged");
+    Ok(over == 0)
 }
 
 fn print(verdicts: &[Verdict], paint: Paint) {
     for verdict in verdicts {
         let line = verdict.to_string();
-        println!(
-            "{}",
-            match verdict {
-                Verdict::Over { .. } => paint.red(&line),
-                Verdict::Open { .. } => paint.yellow(&line),
-                Verdict::Within { .. } => line,
-            }
-        );
+        let line = match verdict.outcome {
+            Outcome::Over => paint.red(&line),
+            Outcome::Open => paint.yellow(&line),
+            Outcome::Within => line,
+        };
+        println!("{line}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::file::{Allowed, Budget};
-use super::verdict::Verdict;
+use super::verdict::{Outcome, Verdict};
 use crate::error::Error;
 
 /// What one line of the bench says.
@@ -24,19 +24,17 @@ struct Measured {
 pub(crate) fn judge(root: &Path, budget: &Budget) -> Result<Vec<Verdict>, Error> {
     let measured = measure(root, None)?;
     let mut verdicts = Vec::new();
-    for allowed in &budget.ratios {
-        let mut verdict = of_ratio(allowed, &measured);
-        if verdict.is_over() && measured.iter().any(|one| one.name == allowed.name) {
+    for (name, allowed) in &budget.ratios {
+        let mut verdict = of_ratio(name, allowed, &measured);
+        if verdict.outcome == Outcome::Over && measured.iter().any(|one| one.name == *name) {
             println!("{verdict}: measured once more");
-            verdict = of_ratio(allowed, &measure(root, Some(&allowed.name))?);
+            verdict = of_ratio(name, allowed, &measure(root, Some(name))?);
         }
         verdicts.push(verdict);
     }
-    let unknown = |one: &&Measured| budget.ratios.iter().all(|known| known.name != one.name);
-    verdicts.extend(measured.iter().filter(unknown).map(|one| Verdict::Over {
-        name: one.name.clone(),
-        text: "has no budget: write one into ci/budget.toml".to_owned(),
-    }));
+    let unknown = measured.iter().filter(|one| !budget.ratios.contains_key(&one.name));
+    let text = "has no budget: write one into ci/budget.toml";
+    verdicts.extend(unknown.map(|one| Verdict::new(&one.name, Outcome::Over, text)));
     Ok(verdicts)
 }
 
@@ -63,23 +61,24 @@ fn line(text: &str) -> Option<Measured> {
     })
 }
 
-fn of_ratio(allowed: &Allowed, measured: &[Measured]) -> Verdict {
-    let Allowed { name, most, rounds } = allowed;
-    let Some(found) = measured.iter().find(|one| one.name == *name) else {
-        let text = "stands in the budget and was not measured".to_owned();
-        return Verdict::Over { name: name.clone(), text };
+fn of_ratio(name: &str, allowed: &Allowed, measured: &[Measured]) -> Verdict {
+    let Some(found) = measured.iter().find(|one| one.name == name) else {
+        let text = "stands in the budget and was not measured";
+        return Verdict::new(name, Outcome::Over, text);
     };
-    let name = name.clone();
-    let Measured { median, kept, total, why, .. } = found;
-    let median = match median {
-        Some(median) if kept >= rounds => median,
+    let (Allowed { most, rounds }, Measured { median, kept, total, why, .. }) = (allowed, found);
+    match median {
+        Some(median) if kept >= rounds => {
+            let outcome = if median > most { Outcome::Over } else { Outcome::Within };
+            let text =
+                format!("{median:.2}, budget {most}, the median of {kept} of {total} rounds");
+            Verdict::new(name, outcome, text)
+        }
         _ => {
             let text = format!("{kept} of {total} rounds count, {rounds} are needed: {why}");
-            return Verdict::Open { name, text };
+            Verdict::new(name, Outcome::Open, text)
         }
-    };
-    let text = format!("{median:.2}, budget {most}, the median of {kept} of {total} rounds");
-    if median > most { Verdict::Over { name, text } } else { Verdict::Within { name, text } }
+    }
 }
 
 #[cfg(test)]
@@ -87,15 +86,16 @@ mod tests {
     use super::*;
 
     fn judged(text: &str) -> Verdict {
-        let allowed = Allowed { name: "hot-call".to_owned(), most: 2.0, rounds: 8 };
-        of_ratio(&allowed, &line(text).into_iter().collect::<Vec<_>>())
+        let allowed = Allowed { most: 2.0, rounds: 8 };
+        of_ratio("hot-call", &allowed, &line(text).into_iter().collect::<Vec<_>>())
     }
 
     #[test]
     fn the_median_of_enough_rounds_is_judged() {
-        assert!(judged("gate hot-call 1.900 8 40 30 moved, 2 crowded").is_within());
+        let within = judged("gate hot-call 1.900 8 40 30 moved, 2 crowded");
+        assert_eq!(within.outcome, Outcome::Within);
         let over = judged("gate hot-call 2.100 8 40 30 moved, 2 crowded");
-        assert!(over.is_over());
+        assert_eq!(over.outcome, Outcome::Over);
         let text = over.to_string();
         assert!(text.contains("2.10, budget 2, the median of 8 of 40 rounds"), "{text}");
     }
@@ -108,7 +108,7 @@ mod tests {
             "gate hot-call none 0 0 one processor",
         ] {
             let verdict = judged(text);
-            assert!(verdict.is_open(), "{verdict}");
+            assert_eq!(verdict.outcome, Outcome::Open, "{verdict}");
             let why = text.splitn(6, ' ').last().unwrap();
             assert!(verdict.to_string().contains(why), "{verdict}");
         }
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_at_all_is_a_fault() {
-        assert!(judged("gate other 1.0 8 8").is_over());
-        assert!(judged("error: no such bench").is_over());
+        for text in ["gate other 1.0 8 8", "error: no such bench"] {
+            assert_eq!(judged(text).outcome, Outcome::Over, "{text}");
+        }
     }
 }

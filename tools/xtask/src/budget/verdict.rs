@@ -7,32 +7,32 @@ const UPDATE: &str = "cargo xtask budget --update";
 
 /// The verdict on one figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Within { name: String, text: String },
-    Over { name: String, text: String },
-    Open { name: String, text: String },
+pub(crate) struct Verdict {
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Within,
+    Over,
+    Open,
 }
 
 impl Verdict {
-    pub(crate) fn is_within(&self) -> bool {
-        matches!(self, Self::Within { .. })
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self, Self::Over { .. })
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::Open { .. })
+    pub(super) fn new(name: &str, outcome: Outcome, text: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), outcome, text: text.into() }
     }
 }
 
 impl Display for Verdict {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (name, word, text) = match self {
-            Self::Within { name, text } => (name, "ok", text),
-            Self::Over { name, text } => (name, "OVER BUDGET", text),
-            Self::Open { name, text } => (name, "not judged", text),
+        let Self { name, outcome, text } = self;
+        let word = match outcome {
+            Outcome::Within => "ok",
+            Outcome::Over => "OVER BUDGET",
+            Outcome::Open => "not judged",
         };
         write!(f, "{name:<24} {word:<11} {text}")
     }
@@ -40,34 +40,31 @@ impl Display for Verdict {
 
 /// Each count against its budget: those without one, and budgets that nothing was counted for, are faults too.
 pub(crate) fn of_counts(budget: &Budget, tools: &Tools, counted: &[Counted]) -> Vec<Verdict> {
-    let same = budget.tools == *tools;
-    let margin = if same { budget.margin } else { budget.margin_of_other_tools };
+    let same = budget.taken_with == *tools;
+    let margins = &budget.margin_percent;
+    let margin = if same { margins.same_tools } else { margins.other_tools };
     let mut verdicts: Vec<Verdict> =
         counted.iter().map(|one| of_count(budget, margin, same, one)).collect();
-    let missing =
-        budget.counts.iter().filter(|(name, _)| counted.iter().all(|one| one.name != *name));
-    verdicts.extend(missing.map(|(name, _)| Verdict::Over {
-        name: name.clone(),
-        text: format!("stands in the budget and was not counted; if it is gone: {UPDATE}"),
+    let is_missing = |name: &&String| counted.iter().all(|one| one.name != **name);
+    verdicts.extend(budget.instructions.keys().filter(is_missing).map(|name| {
+        let text = format!("stands in the budget and was not counted; if it is gone: {UPDATE}");
+        Verdict::new(name, Outcome::Over, text)
     }));
     if !same {
-        verdicts.push(Verdict::Open {
-            name: "toolchain".to_owned(),
-            text: format!(
-                "the budget is of {}, this is {}: counts may differ by {margin} %; {UPDATE}",
-                budget.tools, tools
-            ),
-        });
+        let text = format!(
+            "the budget is of {}, this is {tools}: counts may differ by {margin} %; {UPDATE}",
+            budget.taken_with
+        );
+        verdicts.push(Verdict::new("toolchain", Outcome::Open, text));
     }
     verdicts
 }
 
 fn of_count(budget: &Budget, margin: f64, same: bool, counted: &Counted) -> Verdict {
     let Counted { name, instructions } = counted;
-    let name = name.clone();
-    let Some((_, allowed)) = budget.counts.iter().find(|(known, _)| *known == name) else {
+    let Some(allowed) = budget.instructions.get(name) else {
         let text = format!("{instructions:.0} instructions and no budget: {UPDATE}");
-        return Verdict::Over { name, text };
+        return Verdict::new(name, Outcome::Over, text);
     };
     let most = allowed * (1.0 + margin / 100.0);
     let change = (instructions / allowed - 1.0) * 100.0;
@@ -75,47 +72,50 @@ fn of_count(budget: &Budget, margin: f64, same: bool, counted: &Counted) -> Verd
         "{instructions:.0} instructions, budget {allowed:.0} and {margin} % more ({change:+.1} %)"
     );
     if *instructions > most {
-        let text = format!(
-            "{text}: find what was added, or say in the commit why it is worth it, with {UPDATE}"
-        );
-        return Verdict::Over { name, text };
+        let advice = "find what was added, or say in the commit why it is worth it, with";
+        return Verdict::new(name, Outcome::Over, format!("{text}: {advice} {UPDATE}"));
     }
-    if same && change < -margin {
-        return Verdict::Within { name, text: format!("{text}: keep what was gained, {UPDATE}") };
-    }
-    Verdict::Within { name, text }
+    let is_gained = same && change < -margin;
+    let advice =
+        if is_gained { format!(": keep what was gained, {UPDATE}") } else { String::new() };
+    Verdict::new(name, Outcome::Within, text + &advice)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
-    fn tools(rustc: &str) -> Tools {
-        Tools {
-            rustc: rustc.to_owned(),
-            valgrind: "valgrind-1".to_owned(),
-            libc: "libc 1".to_owned(),
-        }
-    }
+    const BUDGET: &str = "taken-with = { rustc = 'rustc 1', valgrind = 'valgrind-1', libc = 'libc 1' }\n\
+        margin-percent = { same-tools = 3, other-tools = 10 }\n\
+        instructions = { call = 1000 }\nratios = {}\n";
 
     fn judged(counts: &[(&str, f64)], rustc: &str) -> Vec<Verdict> {
-        let budget = Budget::of(tools("rustc 1"), 3.0, 10.0, &[("call", 1000.0)]);
-        let counted: Vec<_> = counts
-            .iter()
-            .map(|&(name, instructions)| Counted { name: name.to_owned(), instructions })
-            .collect();
-        of_counts(&budget, &tools(rustc), &counted)
+        let budget = Budget::parse(PathBuf::new(), BUDGET).unwrap();
+        let count =
+            |&(name, instructions): &(&str, f64)| Counted { name: name.to_owned(), instructions };
+        let counted: Vec<_> = counts.iter().map(count).collect();
+        of_counts(
+            &budget,
+            &Tools { rustc: rustc.to_owned(), ..budget.taken_with.clone() },
+            &counted,
+        )
+    }
+
+    fn outcomes(verdicts: &[Verdict]) -> Vec<Outcome> {
+        verdicts.iter().map(|verdict| verdict.outcome).collect()
     }
 
     #[test]
     fn what_stays_within_the_margin_passes() {
-        assert!(judged(&[("call", 1029.0)], "rustc 1").iter().all(Verdict::is_within));
+        assert_eq!(outcomes(&judged(&[("call", 1029.0)], "rustc 1")), [Outcome::Within]);
     }
 
     #[test]
     fn what_exceeds_it_fails_with_the_figure_its_budget_and_the_command() {
         let verdicts = judged(&[("call", 1031.0)], "rustc 1");
-        assert!(verdicts[0].is_over());
+        assert_eq!(outcomes(&verdicts), [Outcome::Over]);
         let line = verdicts[0].to_string();
         for part in ["call", "1031", "1000", "3 %", "+3.1 %", UPDATE] {
             assert!(line.contains(part), "{part}: {line}");
@@ -125,15 +125,14 @@ mod tests {
     #[test]
     fn another_compiler_has_a_wider_margin_and_says_so() {
         let verdicts = judged(&[("call", 1090.0)], "rustc 2");
-        assert!(verdicts[0].is_within() && verdicts[1].is_open(), "{verdicts:?}");
-        assert!(judged(&[("call", 1110.0)], "rustc 2")[0].is_over());
+        assert_eq!(outcomes(&verdicts), [Outcome::Within, Outcome::Open]);
+        assert_eq!(judged(&[("call", 1110.0)], "rustc 2")[0].outcome, Outcome::Over);
     }
 
     #[test]
     fn what_is_new_or_gone_is_a_fault() {
         let verdicts = judged(&[("other", 1.0)], "rustc 1");
-        assert_eq!(verdicts.len(), 2);
-        assert!(verdicts.iter().all(Verdict::is_over), "{verdicts:?}");
+        assert_eq!(outcomes(&verdicts), [Outcome::Over; 2]);
     }
 
     #[test]
