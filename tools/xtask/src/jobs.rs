@@ -249,24 +249,25 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stops_the_run_and_is_what_the_run_answers() {
-        let root = checkout(|job| match job {
-            "rules" => "exit 1".to_owned(),
-            job => format!("touch ran-{job}"),
-        });
-        assert!(!run(root.path(), &plan(&[], false)));
-        assert!(root.path().join("ran-fmt").exists());
-        assert!(!root.path().join("ran-clippy").exists());
-    }
-
-    #[test]
-    fn keep_going_runs_the_rest_and_still_fails() {
-        let root = checkout(|job| match job {
-            "rules" => "exit 1".to_owned(),
-            job => format!("touch ran-{job}"),
-        });
-        assert!(!run(root.path(), &plan(&[ALL], true)));
-        assert!(root.path().join("ran-windows").exists());
+    fn what_is_named_is_run_up_to_the_first_failure_unless_it_keeps_going() {
+        // The names; whether it keeps going, and whether `rules` fails; a job that runs then, and one that does not.
+        let rows: [(&[&str], bool, bool, &str, &str); 5] = [
+            (&[], false, false, "proof", "mutants"),
+            (&["doc"], false, false, "doc", "fmt"),
+            (&[MATRIX], false, false, "litmus", "fmt"),
+            (&[], false, true, "fmt", "clippy"),
+            (&[ALL], true, true, "windows", ""),
+        ];
+        for row in rows {
+            let (names, keep_going, fails, is_run, is_not) = row;
+            let root = checkout(|job| match job {
+                "rules" if fails => "exit 1".to_owned(),
+                job => format!("touch ran-{job}"),
+            });
+            assert_eq!(run(root.path(), &plan(names, keep_going)), !fails, "{row:?}");
+            let has_run = |job| root.path().join(format!("ran-{job}")).exists();
+            assert_eq!([is_run, is_not].map(has_run), [true, false], "{row:?}");
+        }
     }
 
     #[test]
@@ -286,30 +287,6 @@ mod tests {
         assert!(!run(broken.path(), &retry));
         let runs = fs::read_to_string(broken.path().join("runs")).unwrap();
         assert_eq!(runs.lines().count(), 2, "the first job twice, and no other");
-    }
-
-    #[test]
-    fn without_a_name_what_a_change_needs_is_run() {
-        let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&[], false)));
-        assert!(root.path().join("ran-proof").exists());
-        assert!(!root.path().join("ran-mutants").exists());
-    }
-
-    #[test]
-    fn only_the_jobs_named_are_run() {
-        let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&["doc"], false)));
-        assert!(root.path().join("ran-doc").exists());
-        assert!(!root.path().join("ran-fmt").exists());
-    }
-
-    #[test]
-    fn the_matrix_is_its_jobs_only() {
-        let root = checkout(|job| format!("touch ran-{job}"));
-        assert!(run(root.path(), &plan(&[MATRIX], false)));
-        assert!(root.path().join("ran-litmus").exists());
-        assert!(!root.path().join("ran-fmt").exists());
     }
 
     #[test]
