@@ -11,7 +11,7 @@ use bellwire_core::{Geometry, PeerFault};
 use zerocopy::IntoBytes;
 
 use crate::control::SERVICE;
-use crate::text::{Case, hex, number, unhex};
+use crate::text::{Case, hex, number, unhex, variant};
 
 const RING: BroadcastRing = BroadcastRing { number: 1, size: Geometry::SMALLEST };
 const SIZE: usize = 4096;
@@ -234,7 +234,5 @@ pub fn bad() -> Vec<Case> {
 
 pub fn run_bad(case: &Case) {
     let fault = taken(&Ring::of(case)).unwrap_err();
-    let name = format!("{fault:?}");
-    let name = name.split([' ', '{']).next().unwrap();
-    assert_eq!(Some(name), case.get("fault"), "{fault}");
+    assert_eq!(Some(variant(fault).as_str()), case.get("fault"), "{fault}");
 }

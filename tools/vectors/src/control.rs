@@ -10,7 +10,7 @@ use bellwire_core::wire::{
 };
 use bellwire_core::{Geometry, Instant, Limits, ServiceName};
 
-use crate::text::Case;
+use crate::text::{Case, variant};
 
 pub const SERVICE: ServiceName = ServiceName::constant("increment");
 pub const SESSION: u64 = 7;
@@ -119,6 +119,8 @@ pub fn bad() -> Vec<Case> {
         bytes[at..at + with.len()].copy_from_slice(with);
         bytes
     };
+    let le = |number: u32| number.to_le_bytes();
+    let ready = bytes_of(&Message::Ready(Ready { session: SESSION }), 0);
     let of_hello = |name, at, with: &[u8], fault| (name, 0, changed(&hello, at, with), fault);
     let of_welcome = |name, at, with: &[u8], fault| (name, 3, changed(&welcome, at, with), fault);
     let to_server = [
@@ -144,89 +146,48 @@ pub fn bad() -> Vec<Case> {
         of_hello("hello-name-with-a-zero-inside", 0x19, &[0], "Name"),
         of_hello("hello-of-another-service", 0x18, b"o", "Terms service"),
         of_hello("hello-with-another-token", 0x58, &[1], "Terms token"),
-        of_hello("hello-lane-5000", 0x68, &5000_u32.to_le_bytes(), "Field lane size"),
-        of_hello(
-            "hello-lane-above-the-servers",
-            0x68,
-            &(16_384_u32).to_le_bytes(),
-            "Terms lane size",
-        ),
+        of_hello("hello-lane-5000", 0x68, &le(5000), "Field lane size"),
+        of_hello("hello-lane-above-the-servers", 0x68, &le(16_384), "Terms lane size"),
         of_hello("hello-doorbell-4", 0x6c, &[4], "Field doorbell"),
         of_hello("hello-rings-2", 0x70, &[2], "Field eventfd flag"),
-        of_hello(
-            "hello-least-lane-above-lane",
-            0x74,
-            &8192_u32.to_le_bytes(),
-            "Field least lane size",
-        ),
-        of_hello("hello-max-lane-12345", 0x78, &12_345_u32.to_le_bytes(), "Field lane limit"),
-        of_hello(
-            "hello-max-shared-8191",
-            0x84,
-            &8191_u64.to_le_bytes(),
-            "Field shared memory limit",
-        ),
+        of_hello("hello-least-lane-above-lane", 0x74, &le(8192), "Field least lane size"),
+        of_hello("hello-max-lane-12345", 0x78, &le(12_345), "Field lane limit"),
+        of_hello("hello-max-shared-8191", 0x84, &le(8191), "Field shared memory limit"),
         (
             "hello-lane-as-large-as-max-shared",
             0,
-            changed(&changed(&hello, 0x68, &8192_u32.to_le_bytes()), 0x84, &8192_u64.to_le_bytes()),
+            changed(&changed(&hello, 0x68, &le(8192)), 0x84, &le(8192)),
             "Field lane size beside the shared memory limit",
         ),
         of_hello("hello-of-another-schema", 0x8c, &[1], "Schema"),
-        (
-            "ready-in-place-of-hello",
-            0,
-            bytes_of(&Message::Ready(Ready { session: SESSION }), 0),
-            "Unexpected",
-        ),
+        ("ready-in-place-of-hello", 0, ready.clone(), "Unexpected"),
         ("ring-in-place-of-hello", 0, bytes_of(&Message::Ring, 0), "Unexpected"),
     ];
     let refuse = bytes_of(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no")), 0);
     let to_client = [
         of_welcome("welcome-version-2", 0x08, &[2], "Terms version"),
         of_welcome("welcome-reserved-1", 0x0a, &[1], "Field reserved field"),
-        of_welcome(
-            "welcome-lane-above-the-clients",
-            0x0c,
-            &16_384_u32.to_le_bytes(),
-            "Terms lane size",
-        ),
+        of_welcome("welcome-lane-above-the-clients", 0x0c, &le(16_384), "Terms lane size"),
         of_welcome("welcome-feature-that-was-not-offered", 0x10, &[2], "Terms features"),
         of_welcome("welcome-eventfd-without-one", 0x20, &[2], "Descriptors"),
-        of_welcome(
-            "welcome-max-shared-4096",
-            0x38,
-            &4096_u64.to_le_bytes(),
-            "Field shared memory limit",
-        ),
+        of_welcome("welcome-max-shared-4096", 0x38, &le(4096), "Field shared memory limit"),
         of_welcome("welcome-of-another-schema", 0x40, &[1], "Schema"),
         ("refuse-code-0", 0, changed(&refuse, 8, &[0]), "Field code"),
         ("refuse-code-10", 0, changed(&refuse, 8, &[10]), "Field code"),
         ("refuse-reason-of-257-bytes", 0, changed(&refuse, 0x0e, &[1, 1]), "Field reason"),
         ("refuse-reason-that-is-no-text", 0, changed(&refuse, 0x10, &[0xff]), "Field reason"),
         ("refuse-reason-with-an-escape", 0, changed(&refuse, 0x10, &[0x1b]), "Field reason"),
-        (
-            "ready-in-place-of-welcome",
-            0,
-            bytes_of(&Message::Ready(Ready { session: SESSION }), 0),
-            "Unexpected",
-        ),
+        ("ready-in-place-of-welcome", 0, ready.clone(), "Unexpected"),
     ];
-    let case = |to| {
-        move |(name, fds, bytes, fault): (&str, usize, Vec<u8>, &str)| {
-            let case = Case::new(name).with("to", to).with("fds", fds).with("fault", fault);
-            let case = match outcome(to, fds, &bytes).1 {
-                Some(code) => case.with("refuse", code),
-                None => case,
-            };
-            case.bytes("bytes", &bytes)
+    let case = |to, (name, fds, bytes, fault): (&str, usize, Vec<u8>, &str)| {
+        let mut case = Case::new(name).with("to", to).with("fds", fds).with("fault", fault);
+        if let Some(code) = outcome(to, fds, &bytes).1 {
+            case.push("refuse", code);
         }
+        case.bytes("bytes", &bytes)
     };
-    to_server
-        .into_iter()
-        .map(case("server"))
-        .chain(to_client.into_iter().map(case("client")))
-        .collect()
+    let to_server = to_server.into_iter().map(|row| case("server", row));
+    to_server.chain(to_client.into_iter().map(|row| case("client", row))).collect()
 }
 
 /// The first message is refused with this fault, and by a server with this code.
@@ -254,16 +215,9 @@ fn outcome(to: &str, fds: usize, bytes: &[u8]) -> (String, Option<u16>) {
 
 fn name(error: &HandshakeError) -> String {
     match error {
-        HandshakeError::Control(ControlError::Length { .. }) => "Length".into(),
-        HandshakeError::Control(ControlError::Magic) => "Magic".into(),
-        HandshakeError::Control(ControlError::Kind { .. }) => "Kind".into(),
-        HandshakeError::Control(ControlError::Name(_)) => "Name".into(),
         HandshakeError::Control(ControlError::Field { field }) => format!("Field {field}"),
-        HandshakeError::Unexpected { .. } => "Unexpected".into(),
-        HandshakeError::Descriptors { .. } => "Descriptors".into(),
-        HandshakeError::Incompatible { .. } => "Incompatible".into(),
-        HandshakeError::Schema { .. } => "Schema".into(),
+        HandshakeError::Control(error) => variant(error),
         HandshakeError::Terms { field, .. } => format!("Terms {field}"),
-        other => panic!("{other} is no vector's"),
+        other => variant(other),
     }
 }

@@ -53,17 +53,12 @@ fn control(case: Case, message: &Message, memory: u64) -> Case {
 }
 
 pub fn bad() -> Vec<Case> {
-    let mut cases = words();
-    cases.extend(to_server());
-    cases.extend(to_client());
-    cases.extend(control_socket());
-    cases
-        .into_iter()
-        .map(|case| {
-            let (code, _) = outcome(&case).code();
-            case.with("code", code).with("kind", ErrorKind::ProtocolViolation.code())
-        })
-        .collect()
+    let cases = [words(), to_server(), to_client(), control_socket()].into_iter().flatten();
+    let case = |case: Case| {
+        let (code, _) = outcome(&case).code();
+        case.with("code", code).with("kind", ErrorKind::ProtocolViolation.code())
+    };
+    cases.map(case).collect()
 }
 
 fn words() -> Vec<Case> {
@@ -90,11 +85,12 @@ fn words() -> Vec<Case> {
 
 fn to_server() -> Vec<Case> {
     let request = |id| of(Kind::Request, id);
-    let part = |id, len| {
-        let mut part = record(1, 2, 0, id, len);
-        part.resize(16 + usize::try_from(len).unwrap().next_multiple_of(16), 0);
-        part
+    let long = |kind, flags, id, len| {
+        let mut bytes = record(kind, flags, 0, id, len);
+        bytes.resize(16 + usize::try_from(len).unwrap().next_multiple_of(16), 0);
+        bytes
     };
+    let part = |id, len| long(1, 2, id, len);
     let case = |name, records: &[Vec<u8>], fault| published(name, "server", records, fault);
     let crossing = lane(
         Case::new("record-across-the-lanes-end").with("reader", "server"),
@@ -111,21 +107,9 @@ fn to_server() -> Vec<Case> {
         case("part-without-bytes", &[record(1, 2, 0, 1, 0)], "Unexpected"),
         case("record-past-the-tail", &[record(1, 0, 0, 1, 1)], "RecordTooLong"),
         crossing.with("tail", 4112).with("fault", "RecordTooLong"),
-        case(
-            "payload-of-a-trim",
-            &[part(0, 16).tap(|header| (header[4], header[5]) = (8, 0))],
-            "Unexpected",
-        ),
-        case(
-            "pad-in-the-middle",
-            &[part(0, 16).tap(|header| (header[4], header[5]) = (3, 0))],
-            "Unexpected",
-        ),
-        case(
-            "message-above-the-limit",
-            &[part(1, 1040).tap(|header| header[5] = 0)],
-            "MessageTooLong",
-        ),
+        case("payload-of-a-trim", &[long(8, 0, 0, 16)], "Unexpected"),
+        case("pad-in-the-middle", &[long(3, 0, 0, 16)], "Unexpected"),
+        case("message-above-the-limit", &[long(1, 0, 1, 1040)], "MessageTooLong"),
         case("parts-above-the-limit", &[part(1, 1024), part(1, 16)], "MessageTooLong"),
         case("id-again", &[request(1), request(1)], "ReusedId"),
         case("id-that-goes-back", &[request(5), request(4)], "ReusedId"),
@@ -166,16 +150,14 @@ fn to_client() -> Vec<Case> {
 fn control_socket() -> Vec<Case> {
     let epoch = |number, bytes| Message::Lane(Epoch { number, size: size(bytes) });
     let attachment = |id, len| Message::Attachment(Attachment { id, generation: 0, len });
-    let switched = |name, message: &Message, memory, fault| {
-        let case = Case::new(name).with("reader", "server");
-        let case = control(case, message, memory).with("tail", 16);
-        lane(case, 0, &switch(2, 8192)).with("fault", fault)
+    let before = |record: Vec<u8>| {
+        move |name, message: &Message, memory, fault| {
+            let case = Case::new(name).with("reader", "server");
+            let case = control(case, message, memory).with("tail", 16);
+            lane(case, 0, &record).with("fault", fault)
+        }
     };
-    let attached = |name, message: &Message, memory, fault| {
-        let case = Case::new(name).with("reader", "server");
-        let case = control(case, message, memory).with("tail", 16);
-        lane(case, 0, &of(Kind::Attach, 1)).with("fault", fault)
-    };
+    let (switched, attached) = (before(switch(2, 8192)), before(of(Kind::Attach, 1)));
     let alone = |name, message: &Message, memory, fault| {
         control(Case::new(name).with("reader", "server"), message, memory).with("fault", fault)
     };
@@ -204,16 +186,6 @@ fn control_socket() -> Vec<Case> {
             .with("fault", "Control"),
     ]
 }
-
-/// Changes a value in place, for a case that differs from an honest one in a byte.
-trait Tap: Sized {
-    fn tap(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-}
-
-impl Tap for Vec<u8> {}
 
 /// The end that reads.
 enum Reader {

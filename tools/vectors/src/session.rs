@@ -102,8 +102,7 @@ impl Session {
         self.answers(1, Status::Ok, b"42");
         self.step("response-1", 1);
         self.reply(1, Status::Ok, b"42");
-        self.client.commit();
-        self.step("response-1-is-taken", 0);
+        self.took("response-1-is-taken", 0);
         assert!(!self.client.arm(false).unwrap(), "it would sleep");
         self.step("client-parks", 0);
         self.server.park();
@@ -116,8 +115,7 @@ impl Session {
         self.step("response-2-rings", 1);
         self.reply(2, Status::Failed, b"not a number");
         Lanes::disarm(&self.ends[0].lanes(), self.ends[0].own());
-        self.client.commit();
-        self.step("response-2-is-taken", 0);
+        self.took("response-2-is-taken", 0);
         let ticket = self.client.submit(b"9").unwrap();
         assert!(self.client.abandon(ticket));
         self.step("request-3-and-cancel", 0);
@@ -126,8 +124,7 @@ impl Session {
         self.answers(3, Status::Cancelled, b"");
         self.step("response-3-cancelled", 1);
         assert_eq!(self.client.try_reply(&mut Vec::new()).unwrap(), None, "nobody wants it");
-        self.client.commit();
-        self.step("response-3-is-dropped", 0);
+        self.took("response-3-is-dropped", 0);
     }
 
     fn one_way_and_batches(&mut self) {
@@ -135,8 +132,7 @@ impl Session {
             let ticket = self.client.push(Outgoing::from(number).one_way()).unwrap();
             assert_eq!(ticket, Ticket::ONE_WAY);
         }
-        self.client.commit();
-        self.step("two-one-way-requests", 0);
+        self.took("two-one-way-requests", 0);
         self.takes(0, b"5");
         self.takes(0, b"6");
         self.answers(0, Status::Ok, b"");
@@ -157,8 +153,7 @@ impl Session {
         self.answers(4, Status::Ok, &answer);
         self.step("response-4-batch", 1);
         self.reply(4, Status::Ok, &answer);
-        self.client.commit();
-        self.step("response-4-is-taken", 0);
+        self.took("response-4-is-taken", 0);
     }
 
     /// Requests that come to the lane's end, where a pad is needed.
@@ -170,8 +165,7 @@ impl Session {
             self.takes(id.into(), &request);
             self.answers(id.into(), Status::Ok, b"");
             self.reply(id.into(), Status::Ok, b"");
-            self.client.commit();
-            self.step(&format!("request-{id}-is-taken-and-answered"), 1);
+            self.took(&format!("request-{id}-is-taken-and-answered"), 1);
         }
     }
 
@@ -196,8 +190,7 @@ impl Session {
         }
         self.answers(8, Status::Ok, b"5000");
         self.reply(8, Status::Ok, b"5000");
-        self.client.commit();
-        self.step("request-8-is-answered", 1);
+        self.took("request-8-is-answered", 1);
         self.client.set_growth(Growth::Often);
     }
 
@@ -209,16 +202,14 @@ impl Session {
         self.takes(9, &request);
         self.answers(9, Status::Ok, b"");
         self.reply(9, Status::Ok, b"");
-        self.client.commit();
-        self.step("request-9-is-taken-and-answered", 1);
+        self.took("request-9-is-taken-and-answered", 1);
         self.client.trim().unwrap();
         self.step("client-trims", 0);
         assert_eq!(self.server.take().unwrap(), None);
         self.server.commit();
         assert_eq!(self.client.try_reply(&mut Vec::new()).unwrap(), None);
         assert!(self.client.is_trimmed());
-        self.client.commit();
-        self.step("server-trims", 1);
+        self.took("server-trims", 1);
     }
 
     fn attachments(&mut self) {
@@ -237,8 +228,7 @@ impl Session {
         let reply = self.client.try_reply(&mut Vec::new()).unwrap().unwrap();
         assert!(reply.attached);
         assert_eq!(self.ends[0].take(10).unwrap(), answer);
-        self.client.commit();
-        self.step("response-10-is-taken", 0);
+        self.took("response-10-is-taken", 0);
     }
 
     fn end(&mut self) {
@@ -269,6 +259,12 @@ impl Session {
         let reply = self.client.try_reply(&mut buffer).unwrap().unwrap();
         let found = (reply.ticket.id(), reply.status, &buffer[..reply.len]);
         assert_eq!(found, (id, status, payload));
+    }
+
+    /// Ends a step in which the client has taken something, which it publishes.
+    fn took(&mut self, name: &str, by: usize) {
+        self.client.commit();
+        self.step(name, by);
     }
 
     fn step(&mut self, name: &str, by: usize) {

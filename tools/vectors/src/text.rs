@@ -1,6 +1,6 @@
 //! The format of the files: cases of `key value` lines, with an empty line behind each.
 
-use std::fmt::{Display, Write};
+use std::fmt::{Debug, Display, Write};
 
 /// Bytes of a line.
 const PER_LINE: usize = 32;
@@ -65,6 +65,12 @@ impl Case {
 pub fn number(text: &str) -> u64 {
     let hexadecimal = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
     hexadecimal.unwrap_or_else(|| text.parse()).unwrap_or_else(|_| panic!("{text:?}: no number"))
+}
+
+/// The name of an enum's variant, as `Debug` has it.
+pub fn variant(value: impl Debug) -> String {
+    let text = format!("{value:?}");
+    text.split([' ', '(']).next().unwrap_or_default().to_owned()
 }
 
 pub fn hex(bytes: &[u8]) -> String {
