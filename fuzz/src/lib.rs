@@ -31,6 +31,7 @@ pub mod record;
 pub mod report;
 mod rules;
 mod script;
+#[cfg(feature = "facade")]
 pub mod seeds;
 #[cfg(feature = "facade")]
 pub mod snapshot;

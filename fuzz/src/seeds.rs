@@ -3,17 +3,12 @@
 //! `cargo run -p bellwire-fuzz --bin seeds` writes them to `fuzz/seeds/`, and `tests/replay.rs` checks that they are
 //! there. Inputs that once broke a guarantee are in the same folders, each named after its fault.
 
-#[cfg(feature = "facade")]
 mod netipc;
 mod sessions;
 
-use bellwire_core::batch::BatchBuilder;
-use bellwire_core::lane::Epoch;
-use bellwire_core::wire::{
-    Attach, Attachment, BoardHeader, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, PageHeader,
-    Ready, Refuse, RefuseCode, Role, SessionState, Status, Versions, Welcome,
-};
-use bellwire_core::{Geometry, Limits, ServiceName};
+use bellwire_core::ServiceName;
+use bellwire_core::wire::{BoardHeader, Doorbell, PageHeader, Role, SessionState};
+use bellwire_vectors::Case;
 use zerocopy::IntoBytes;
 
 /// An input: its target, its name and its bytes.
@@ -35,40 +30,36 @@ pub fn all() -> Vec<Seed> {
     let mut add = |target, name: &str, bytes: Vec<u8>| {
         seeds.push(Seed { target, name: name.to_owned(), bytes });
     };
-    for (name, message, fds) in messages() {
-        let bytes = encoded(&message, fds);
-        add("control", name, [&[fds as u8], &bytes[..]].concat());
-        add("mailbox", name, [&[0, fds as u8], &sized(&bytes)[..]].concat());
+    for case in vectors("control.txt") {
+        let (bytes, fds) = (case.all("bytes"), case.number("fds") as u8);
+        add("control", &case.name, [&[fds], &bytes[..]].concat());
+        add("mailbox", &case.name, [&[0, fds], &sized(&bytes)[..]].concat());
     }
-    add("control", "hello-of-a-later-version", later_hello());
-    for (name, bytes) in pages() {
-        add("page", name, bytes);
-    }
-    for (name, bytes) in observed() {
-        add("observe", name, bytes);
-    }
-    for (name, bytes) in batches() {
-        add("batch", name, bytes);
+    let bad = vectors("control-bad.txt");
+    let later = bad.iter().find(|case| case.name == "hello-versions-2-to-9").expect("a vector");
+    add("control", "hello-of-a-later-version", [&[0], &later.all("bytes")[..]].concat());
+    for case in vectors("batches.txt") {
+        add("batch", &case.name, case.all("bytes"));
     }
     add("broadcast", "records-and-a-pad", broadcast());
-    for (name, bytes) in mailboxes() {
-        add("mailbox", name, bytes);
+    for (target, seeds) in [
+        ("page", pages()),
+        ("observe", observed()),
+        ("mailbox", mailboxes()),
+        ("handshake", handshakes()),
+        ("netipc", netipc::all()),
+    ] {
+        seeds.into_iter().for_each(|(name, bytes)| add(target, name, bytes));
     }
-    for (name, bytes) in handshakes() {
-        add("handshake", name, bytes);
-    }
-    for (target, name, bytes) in sessions::all() {
-        add(target, name, bytes);
-    }
-    #[cfg(feature = "facade")]
-    for (target, name, bytes) in facade() {
-        add(target, name, bytes);
-    }
-    #[cfg(feature = "facade")]
-    for (name, bytes) in netipc::all() {
-        add("netipc", name, bytes);
-    }
+    let of_several = sessions::all().into_iter().chain(facade());
+    of_several.for_each(|(target, name, bytes)| add(target, name, bytes));
     seeds
+}
+
+/// The cases of a file of vectors: what they hold is what a well-behaved peer sends.
+fn vectors(name: &str) -> Vec<Case> {
+    let files = bellwire_vectors::files().into_iter();
+    files.filter(|file| file.name == name).flat_map(|file| file.cases).collect()
 }
 
 /// A reader of a ring of 4 KiB, which takes two records, one of them behind a pad.
@@ -97,60 +88,6 @@ fn broadcast() -> Vec<u8> {
         word(258),
     ]
     .concat()
-}
-
-fn messages() -> Vec<(&'static str, Message, u16)> {
-    let lane = Geometry::DEFAULT;
-    let hello = Hello {
-        versions: PROTOCOL,
-        features: 0,
-        service: NAME,
-        method: 1,
-        token: *b"0123456789abcdef",
-        lane,
-        least_lane: lane,
-        limits: Limits::default(),
-        doorbell: Doorbell::Futex,
-        rings_eventfd: true,
-        schema: 0,
-    };
-    let welcome = Welcome {
-        version: 1,
-        features: 0,
-        session: 7,
-        lane,
-        least_lane: lane,
-        limits: Limits::default(),
-        doorbell: Doorbell::Eventfd,
-        max_batch: 1 << 16,
-        schema: 0,
-    };
-    let refuse = Refuse::new(RefuseCode::Token, "the invocation token differs");
-    let attachment = Attachment { id: 3, generation: 9, len: 12_345 };
-    vec![
-        ("hello", Message::Hello(hello), 0),
-        ("welcome", Message::Welcome(welcome), 4),
-        ("refuse", Message::Refuse(refuse), 0),
-        ("attach", Message::Attach(Attach { session: 7 }), 2),
-        ("ready", Message::Ready(Ready { session: 7 }), 0),
-        ("attachment", Message::Attachment(attachment), 1),
-        ("ring", Message::Ring, 0),
-        ("lane", Message::Lane(Epoch::first(lane).next(lane)), 1),
-    ]
-}
-
-fn encoded(message: &Message, fds: u16) -> Vec<u8> {
-    let mut bytes = [0; MAX_CONTROL];
-    let len = message.encode(fds, &mut bytes);
-    bytes[..len].to_vec()
-}
-
-fn later_hello() -> Vec<u8> {
-    let (_, mut message, _) = messages().swap_remove(0);
-    if let Message::Hello(hello) = &mut message {
-        hello.versions = Versions { min: 2, max: 3 };
-    }
-    [&[0], &encoded(&message, 0)[..]].concat()
 }
 
 fn pages() -> Vec<(&'static str, Vec<u8>)> {
@@ -203,22 +140,6 @@ fn observed() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn batches() -> Vec<(&'static str, Vec<u8>)> {
-    let batch = |items: &[(Status, &[u8])]| {
-        let mut batch = BatchBuilder::new(usize::MAX);
-        for (status, bytes) in items {
-            batch.push_with(*status, |into| into.extend_from_slice(bytes)).unwrap();
-        }
-        batch.finish().to_vec()
-    };
-    vec![
-        ("empty", batch(&[])),
-        ("same-length", batch(&[(Status::Ok, b"one"), (Status::Ok, b"two")])),
-        ("varied", batch(&[(Status::Ok, b""), (Status::Ok, b"bc"), (Status::Ok, b"d")])),
-        ("failed", batch(&[(Status::Ok, b"ab"), (Status::Failed, b"no"), (Status::Busy, b"")])),
-    ]
-}
-
 fn mailboxes() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         // Passed and then asked for, in order.
@@ -234,13 +155,14 @@ fn mailboxes() -> Vec<(&'static str, Vec<u8>)> {
 /// The parameters of both ends as inputs of `handshake`, and then what happens to each message in transit: 15 is nothing.
 fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
     let admission = [1, 2, 0, 0, 10, 0, 0, 8, 0];
-    let hello = [1, 2, 0, 1, 0, 2, 1, 10, 0, 0, 8, 0];
+    let client = [1, 2, 0, 1, 0, 2, 1, 10, 0, 0, 8, 0];
     let unchanged = [&[15][..], &[7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 15, 15, 15]].concat();
-    let with = |changed: &[u8]| [&admission[..], &hello, changed].concat();
-    let replaced = [&[6][..], &sized(&encoded(&messages()[0].1, 0)), &[0]].concat();
+    let with = |changed: &[u8]| [&admission[..], &client, changed].concat();
+    let hello = vectors("control.txt").first().expect("HELLO").all("bytes");
+    let replaced = [&[6][..], &sized(&hello), &[0]].concat();
     vec![
         ("honest", with(&unchanged)),
-        ("another-token", [&admission[..], &[1, 3], &hello[2..], &[15, 15]].concat()),
+        ("another-token", [&admission[..], &[1, 3], &client[2..], &[15, 15]].concat()),
         ("a-bit-of-hello", with(&[0, 8, 0, 1])),
         ("two-descriptors", with(&[7, 2, 15])),
         ("half-a-hello", with(&[8, 60, 0, 15])),
@@ -248,7 +170,6 @@ fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-#[cfg(feature = "facade")]
 fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     use bellwire_cgroups::{Hierarchy, Index, Meta, Mode, SnapshotWriter, synthetic};
     let report = |columns: u32, backends: [u8; 4]| {
