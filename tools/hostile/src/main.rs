@@ -33,24 +33,11 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How long each attack lasts. A window beside an attacked server takes a third of that, an idle window a sixth.
-    #[arg(long, default_value_t = 30.0)]
-    seconds: f64,
+    #[command(flatten)]
+    options: RunOptions,
     /// Run this attack only; can be repeated.
     #[arg(long, value_name = "NAME", value_parser = named)]
     attack: Vec<&'static Attack>,
-    /// The limit of the server's memory cgroup, such as 64M.
-    #[arg(long, default_value = "64M", value_parser = bytes)]
-    limit: u64,
-    /// Run the attackers as the server's user.
-    #[arg(long)]
-    same_user: bool,
-    /// The limit of the ratio of the p99 under attack to that of an idle server beside the attacked one.
-    #[arg(long, default_value_t = 3.0)]
-    factor: f64,
-    /// How many idle windows, and how many windows beside an attacked server, are measured.
-    #[arg(long, default_value_t = 3)]
-    windows: usize,
     /// Print a Markdown table.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
@@ -84,20 +71,13 @@ impl Run {
     fn execute(&self) -> io::Result<bool> {
         let all: Vec<&'static Attack> = ATTACKS.iter().collect();
         let attacks = if self.attack.is_empty() { &all } else { &self.attack };
-        let options = RunOptions {
-            seconds: self.seconds,
-            limit: self.limit,
-            same_user: self.same_user,
-            factor: self.factor,
-            windows: self.windows,
-        };
         let format = match (self.markdown, self.json) {
             (true, _) => Format::Markdown,
             (_, true) => Format::Json,
             _ => Format::Text,
         };
         let runner = Runner::new()?;
-        report::header(format, &options);
+        report::header(format, &self.options);
         let mut passed = 0;
         for (at, attack) in attacks.iter().enumerate() {
             let say = |what: &str| {
@@ -108,7 +88,7 @@ impl Run {
                     attack.name
                 ));
             };
-            let outcome = runner.run(attack, &options, say)?;
+            let outcome = runner.run(attack, &self.options, say)?;
             report::progress("");
             report::row(&outcome, format);
             if let Some(first) = outcome.honest.first.as_ref().filter(|_| format == Format::Text) {
@@ -127,20 +107,11 @@ fn named(name: &str) -> Result<&'static Attack, String> {
     attacks::named(name).ok_or_else(|| "there is no attack of that name: see `list`".to_owned())
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.strip_suffix(['M', 'm']) {
-        Some(digits) => (digits, 1 << 20),
-        None => (text, 1),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size such as 64M"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
-}
-
 #[cfg(test)]
 mod tests {
     use bellwire_hostile::attacks::{ATTACKS, named};
 
-    use super::bytes;
+    use crate::runner::bytes;
 
     #[test]
     fn a_size_has_a_unit_or_none() {

@@ -22,18 +22,32 @@ const ATTACKERS_LIMIT: u64 = 1 << 30;
 const SAMPLES_PER_WINDOW: f64 = 2.0;
 
 /// How an attack is run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// The length of the window under attack.
+    /// How long each attack lasts. A window beside an attacked server takes a third of that, an idle window a sixth.
+    #[arg(long, default_value_t = 30.0)]
     pub(crate) seconds: f64,
-    /// The memory limit of the server's cgroup, in bytes.
+    /// The limit of the server's memory cgroup, such as 64M.
+    #[arg(long, default_value = "64M", value_parser = bytes)]
     pub(crate) limit: u64,
     /// Run the attackers as the server's user.
+    #[arg(long)]
     pub(crate) same_user: bool,
     /// The limit of the ratio of the p99 under attack to that of an idle server beside the attacked one.
+    #[arg(long, default_value_t = 3.0)]
     pub(crate) factor: f64,
     /// How many idle windows, and how many windows beside an attacked server, are measured.
+    #[arg(long, default_value_t = 3)]
     pub(crate) windows: usize,
+}
+
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['M', 'm']) {
+        Some(digits) => (digits, 1 << 20),
+        None => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size such as 64M"))?;
+    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
 }
 
 /// The outcome of an attack.

@@ -1,6 +1,6 @@
 //! What the server under attack serves.
 
-use std::io;
+use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ const HANDLER_TIME: Duration = Duration::from_millis(1);
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Echoes its request.
-#[derive(Debug)]
+#[derive(Debug, Service)]
+#[service(name = "echo", request = Vec<u8>, response = Vec<u8>, idempotent)]
 pub struct Echo;
 
 /// Responds with the requested number of bytes, up to [`MAX_RESPONSE`].
@@ -24,15 +25,9 @@ pub struct Echo;
 pub struct Blob;
 
 /// The same, but the response is an attachment: a memfd of its own.
-#[derive(Debug)]
+#[derive(Debug, Service)]
+#[service(name = "attached", request = u64, response = Payload)]
 pub struct Attached;
-
-impl Service for Echo {
-    const NAME: &'static str = "echo";
-    const IDEMPOTENT: bool = true;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
 
 impl Service for Blob {
     const NAME: &'static str = "blob";
@@ -51,19 +46,13 @@ impl Service for Blob {
     }
 }
 
-impl Service for Attached {
-    const NAME: &'static str = "attached";
-    type Request = u64;
-    type Response = Payload;
-}
-
 /// Serves with the default configuration, except that there are `workers`, that the user `attacker_uid` is admitted and that
 /// clients of netipc are served.
 /// Publishes snapshots of 1 000 cgroups until the standard input ends.
 ///
 /// # Errors
 /// A system call fails, or another server listens under one of the names.
-pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> io::Result<()> {
+pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> Result<(), Box<dyn Error>> {
     let config = ServerConfig::default()
         .workers(workers)
         .netipc(true)
@@ -74,39 +63,30 @@ pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> io::Result<
         }
     };
     let mut builder = Server::builder_with(run_dir, config);
-    builder
-        .serve::<Echo>(move |_, bytes| {
-            simulate_work();
-            Ok(bytes)
-        })
-        .and_then(|builder| {
-            builder.serve::<Blob>(move |_, len| {
-                simulate_work();
-                Ok(vec![7; length(len)])
-            })
-        })
-        .and_then(|builder| {
-            builder.serve::<Attached>(move |_, len| {
-                simulate_work();
-                Payload::build_from(1, length(len), |bytes| bytes.fill(7))
-                    .map_err(|shortage| HandlerError::new(shortage.to_string()))
-            })
-        })
-        .map_err(io::Error::other)?;
-    let publisher = builder.publish::<CgroupsSnapshot>().map_err(io::Error::other)?;
-    let server = builder.start().map_err(io::Error::other)?;
+    builder.serve::<Echo>(move |_, bytes| {
+        simulate_work();
+        Ok(bytes)
+    })?;
+    builder.serve::<Blob>(move |_, len| {
+        simulate_work();
+        Ok(vec![7; length(len)])
+    })?;
+    builder.serve::<Attached>(move |_, len| {
+        simulate_work();
+        Payload::build_from(1, length(len), |bytes| bytes.fill(7))
+            .map_err(|shortage| HandlerError::new(shortage.to_string()))
+    })?;
+    let publisher = builder.publish::<CgroupsSnapshot>()?;
+    let server = builder.start()?;
     // Building them anew each time takes 0.5 % of a processor, and calls that wait for that would decide the p99.
-    let snapshots =
-        [0, 1].map(|seed| encode(&synthetic::entries(1_000, seed), Meta::now(Mode::V2)));
-    let [first, second] = snapshots;
-    let snapshots = [first.map_err(io::Error::other)?, second.map_err(io::Error::other)?];
-    let publish = |snapshot: &[u8]| publisher.publish(snapshot).map_err(io::Error::other);
-    publish(&snapshots[0])?;
+    let encoded = |seed| encode(&synthetic::entries(1_000, seed), Meta::now(Mode::V2));
+    let snapshots = [encoded(0)?, encoded(1)?];
+    publisher.publish(&snapshots[0])?;
     crate::stdio::write_line("ready")?;
     crate::stdio::exit_with_runner();
     for snapshot in snapshots.iter().cycle().skip(1) {
         thread::sleep(PUBLISH_INTERVAL);
-        publish(snapshot)?;
+        publisher.publish(snapshot)?;
     }
     server.stop();
     Ok(())

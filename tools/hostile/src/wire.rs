@@ -157,6 +157,22 @@ impl Target {
         sessions.retain(|session| !session.is_closed());
         sessions.extend(self.sessions(service, before - sessions.len()));
     }
+
+    /// Has each of `count` sessions act in turn, reopens those that the server has closed, rests, and begins again.
+    pub fn repeat(
+        &self,
+        service: &str,
+        count: usize,
+        rest: fn(),
+        mut act: impl FnMut(&mut Session),
+    ) -> ! {
+        let mut sessions = self.sessions(service, count);
+        loop {
+            sessions.iter_mut().for_each(&mut act);
+            self.reopen(service, &mut sessions);
+            rest();
+        }
+    }
 }
 
 impl Session {
@@ -186,11 +202,6 @@ impl Session {
         self.tail += record_len(saturate(payload.len() as u64));
     }
 
-    /// Writes bytes anywhere in the lane.
-    pub fn store(&self, at: usize, bytes: &[u8]) {
-        self.lane.write(at, bytes);
-    }
-
     /// Appends the next request; false if there is no room.
     pub fn request(&mut self, payload: &[u8]) -> bool {
         let len = saturate(payload.len() as u64);
@@ -211,6 +222,12 @@ impl Session {
         self.set(Word::Head, self.word(Word::Tail));
     }
 
+    /// Consumes all answers and drains the socket.
+    pub fn consume(&self) {
+        self.consume_answers();
+        self.drain_socket();
+    }
+
     /// Stores a word of the client's own page.
     pub fn set(&self, word: Word, value: u64) {
         self.page.store_u64(word.offset(), value, Ordering::Release);
@@ -229,6 +246,11 @@ impl Session {
     /// Drains the socket, and returns the descriptors that the server passed.
     pub fn drain_socket(&self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| receive(&self.socket).ok()).flat_map(|(_, fds)| fds).collect()
+    }
+
+    /// The size of the client's lane in its current epoch.
+    pub fn lane_size(&self) -> u64 {
+        self.epoch.size.size()
     }
 
     /// Switches to a new epoch of that size, if the server has reached the current one.
@@ -275,9 +297,14 @@ pub fn memfd(size: u64, bytes: &[u8], seals: SealFlags, sparse: bool) -> io::Res
     Ok(fd)
 }
 
+/// Sleeps for a millisecond.
+pub fn rest() {
+    thread::sleep(Duration::from_millis(1));
+}
+
 /// Sleeps for a millisecond, and returns `None`.
 pub fn pause<T>() -> Option<T> {
-    thread::sleep(Duration::from_millis(1));
+    rest();
     None
 }
 

@@ -2,7 +2,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::services::MAX_RESPONSE;
-use crate::wire::{Target, pause};
+use crate::wire::{Session, Target, rest};
 
 /// Requests attached responses, and leaves them unread.
 pub(super) fn untaken(target: &Target) {
@@ -20,31 +20,27 @@ pub(super) fn kept(target: &Target) {
 }
 
 /// Requests attached responses in 32 sessions, and runs `then` after each request.
-fn request_attachments(target: &Target, mut then: impl FnMut(&crate::wire::Session)) {
-    let mut sessions = target.sessions("attached", 32);
-    loop {
-        for session in &mut sessions {
-            session.request(&MAX_RESPONSE.to_le_bytes());
-            session.publish();
-            then(session);
-        }
-        target.reopen("attached", &mut sessions);
-        pause::<()>();
-    }
+fn request_attachments(target: &Target, mut then: impl FnMut(&Session)) {
+    target.repeat("attached", 32, rest, |session| {
+        session.request(&MAX_RESPONSE.to_le_bytes());
+        session.publish();
+        then(session);
+    });
 }
 
 /// Keeps each generation of a snapshot.
 pub(super) fn snapshots(target: &Target) {
-    let mut sessions = target.sessions("cgroups-snapshot", 1);
     let mut kept = Vec::new();
-    loop {
-        for session in &mut sessions {
+    target.repeat(
+        "cgroups-snapshot",
+        1,
+        || {},
+        |session| {
             session.request(&[]);
             session.publish();
             thread::sleep(Duration::from_millis(50));
             session.consume_answers();
             kept.append(&mut session.drain_socket());
-        }
-        target.reopen("cgroups-snapshot", &mut sessions);
-    }
+        },
+    );
 }

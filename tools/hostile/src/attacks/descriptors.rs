@@ -5,7 +5,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{Attachment, Message};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use crate::wire::{ATTACHMENT_SEALS, SEALS, Session, Target, memfd, pause, send};
+use crate::wire::{ATTACHMENT_SEALS, SEALS, Session, Target, memfd, rest, send};
 
 /// Passes four lanes and four attachments that no record refers to.
 pub(super) fn queued(target: &Target) {
@@ -29,7 +29,7 @@ pub(super) fn queued(target: &Target) {
         if sessions.len() < 1_000 {
             sessions.extend(target.open("echo").inspect(fill));
         } else {
-            pause::<()>();
+            rest();
         }
         sessions.retain(|session| !session.is_closed());
     }
@@ -37,14 +37,9 @@ pub(super) fn queued(target: &Target) {
 
 /// Sends empty messages: to `recvmsg` each looks like the end of the stream.
 pub(super) fn empty(target: &Target) {
-    let mut sessions = target.sessions("echo", 100);
-    loop {
-        for session in &sessions {
-            let mut control = SendAncillaryBuffer::default();
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            while sendmsg(&session.socket, &[IoSlice::new(&[])], &mut control, flags).is_ok() {}
-        }
-        target.reopen("echo", &mut sessions);
-        std::thread::yield_now();
-    }
+    target.repeat("echo", 100, std::thread::yield_now, |session| {
+        let mut control = SendAncillaryBuffer::default();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        while sendmsg(&session.socket, &[IoSlice::new(&[])], &mut control, flags).is_ok() {}
+    });
 }

@@ -6,7 +6,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::netipc_wire::{Hello, INCREMENT, SNAPSHOT, chunk, header, table};
 use crate::services::MAX_RESPONSE;
-use crate::wire::{Target, pause};
+use crate::wire::{Target, pause, rest};
 
 /// The payload of one datagram of the largest size.
 const ROOM: usize = 65_536 - 32;
@@ -84,7 +84,7 @@ fn keep_sending(target: &Target, most: usize, streams: &[Stream]) {
             let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
             !matches!(rustix::net::recv(&*socket, &mut [0; 1][..], peek), Ok((0, _)))
         });
-        pause::<()>();
+        rest();
     }
 }
 

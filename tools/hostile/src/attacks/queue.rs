@@ -2,23 +2,17 @@ use std::time::{Duration, Instant};
 
 use bellwire_core::Word;
 
-use crate::wire::{Target, pause};
+use crate::wire::{Target, rest};
 
 const LARGE: [u8; 8_000] = [7; 8_000];
 
 /// Sends as many requests as the server accepts, in many sessions.
 pub(super) fn flood(target: &Target) {
-    let mut sessions = target.sessions("echo", 64);
-    loop {
-        for session in &mut sessions {
-            while session.request(&LARGE) {}
-            session.publish();
-            session.consume_answers();
-            session.drain_socket();
-        }
-        target.reopen("echo", &mut sessions);
-        std::thread::yield_now();
-    }
+    target.repeat("echo", 64, std::thread::yield_now, |session| {
+        while session.request(&LARGE) {}
+        session.publish();
+        session.consume();
+    });
 }
 
 /// Fills a large lane with requests, closes the session when the server has consumed them or after 20 ms, and reconnects.
@@ -30,7 +24,7 @@ pub(super) fn abandoned(target: &Target) {
         session.publish();
         let until = Instant::now() + Duration::from_millis(20);
         while session.word(Word::Head) < session.tail && Instant::now() < until {
-            pause::<()>();
+            rest();
         }
     }
 }

@@ -5,17 +5,11 @@ use crate::wire::{Session, Target};
 
 /// In each of `count` sessions in turn, runs `act`, publishes its records and consumes the answers; without pause.
 fn repeat(target: &Target, service: &str, count: usize, mut act: impl FnMut(&mut Session)) {
-    let mut sessions = target.sessions(service, count);
-    loop {
-        for session in &mut sessions {
-            act(session);
-            session.publish();
-            session.consume_answers();
-            session.drain_socket();
-        }
-        target.reopen(service, &mut sessions);
-        std::thread::yield_now();
-    }
+    target.repeat(service, count, std::thread::yield_now, |session| {
+        act(session);
+        session.publish();
+        session.consume();
+    });
 }
 
 /// Cancels of requests that were answered long ago, trims, and empty batches.

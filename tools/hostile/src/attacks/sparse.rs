@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use bellwire_core::wire::{Attach, Attachment, Header, Kind, Message, PAGE_SIZE, Status};
 use zerocopy::IntoBytes;
 
-use crate::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, pause, send};
+use crate::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, rest, send};
 
 const SIZE: u64 = 32 << 20;
 
@@ -22,9 +22,8 @@ pub(super) fn attachments(target: &Target) {
             session.put(Header::new(Kind::Attach, Status::Ok, session.id, 0), &[]);
             session.publish();
             let _ = rustix::fs::ftruncate(&fd, SIZE);
-            session.consume_answers();
-            session.drain_socket();
-            pause::<()>();
+            session.consume();
+            rest();
         }
     }
 }

@@ -2,16 +2,9 @@ use crate::wire::Target;
 
 /// Switches the lanes of 32 sessions from one small memfd to the next.
 pub(super) fn run(target: &Target) {
-    let mut sessions = target.sessions("echo", 32);
-    let mut round = 0_u32;
-    loop {
-        for session in &mut sessions {
-            session.switch(if round.is_multiple_of(2) { 4_096 } else { 8_192 });
-            session.publish();
-            session.drain_socket();
-        }
-        round += 1;
-        target.reopen("echo", &mut sessions);
-        std::thread::yield_now();
-    }
+    target.repeat("echo", 32, std::thread::yield_now, |session| {
+        session.switch(if session.lane_size() == 4_096 { 8_192 } else { 4_096 });
+        session.publish();
+        session.drain_socket();
+    });
 }

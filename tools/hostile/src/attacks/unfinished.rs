@@ -1,6 +1,6 @@
 use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::wire::{Target, pause};
+use crate::wire::{Target, rest};
 
 /// The length of one part: the maximum for the lane.
 const PART: usize = 8_144;
@@ -22,7 +22,7 @@ pub(super) fn parts(target: &Target) {
         if sessions.iter().all(crate::wire::Session::is_closed) {
             sessions = target.sessions("echo", 64);
             sent = vec![0; sessions.len()];
-            pause::<()>();
+            rest();
         }
     }
 }
