@@ -17,7 +17,6 @@ mod error;
 mod fork;
 mod phase;
 mod print;
-mod random;
 mod resources;
 mod service;
 mod survivor;

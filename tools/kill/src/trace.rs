@@ -1,9 +1,10 @@
 //! The trace of a victim that is not killed, instruction by instruction. Points are drawn from it.
 
+use fastrand::Rng;
+
 use crate::address::{Address, Depth};
 use crate::error::{Error, Result};
 use crate::phase::{Part, Phase, Side};
-use crate::random::Random;
 use crate::tracee::Words;
 
 /// The watched thread's execution from the gate to the end of its scenario.
@@ -144,20 +145,21 @@ impl Trace {
 }
 
 /// Draws a point from a phase's spans: first a system call, then an instruction after it, each uniformly.
-pub(crate) fn draw(phase: &'static Phase, spans: &[Span], random: &mut Random) -> Option<Address> {
-    let span = spans.get(random.below(spans.len() as u64))?;
-    let instructions = span.from + random.below(span.len()) as u64;
-    let sleeps = span.sleeps && random.below(8) == 0;
+pub(crate) fn draw(phase: &'static Phase, spans: &[Span], random: &mut Rng) -> Option<Address> {
+    let span = random.choice(spans)?;
+    let instructions = random.u64(span.from..=span.to);
+    let sleeps = span.sleeps && random.u8(..8) == 0;
     let depth = if sleeps { Depth::Asleep } else { Depth::Instructions(instructions) };
     Some(Address { phase, calls: span.calls, depth })
 }
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::{Gap, Trace, draw};
     use crate::address::Depth;
     use crate::phase::Phase;
-    use crate::random::Random;
 
     /// The trace of a client's call: it writes and rings, parks, and wakes.
     fn call() -> Trace {
@@ -194,7 +196,7 @@ mod tests {
     fn every_instruction_of_a_span_is_drawn_and_no_other() {
         let phase = Phase::named("client/publish").unwrap();
         let spans = call().spans(phase).unwrap();
-        let mut random = Random::new(1, 0);
+        let mut random = Rng::with_seed(1);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
             let address = draw(phase, &spans, &mut random).unwrap();
@@ -209,7 +211,7 @@ mod tests {
         let phase = Phase::named("client/park").unwrap();
         let spans = call().spans(phase).unwrap();
         let points = |seed| {
-            let mut random = Random::new(seed, 3);
+            let mut random = Rng::with_seed(seed);
             (0..50)
                 .map(|_| draw(phase, &spans, &mut random).unwrap().to_string())
                 .collect::<Vec<_>>()

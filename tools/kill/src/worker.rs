@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
+use fastrand::Rng;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,6 @@ use crate::address::{Address, Depth};
 use crate::args::Args;
 use crate::error::{Error, Result, io, system};
 use crate::phase::Phase;
-use crate::random::Random;
 use crate::testbed::{Outcome, Testbed, Traces};
 use crate::trace::{Span, draw};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
         let Some(phase) = phases.get(at).copied() else { break };
         let mut address =
             args.only.unwrap_or(Address { phase, calls: 0, depth: Depth::Instructions(0) });
-        let result = worker.kill_once(args, Random::new(seed, point), &mut address);
+        let result = worker.kill_once(args, random(seed, point), &mut address);
         let name = address.to_string();
         let report = match result {
             Ok(Outcome::Killed { published }) => Report::Killed { address: name, published },
@@ -78,6 +78,11 @@ pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
     Ok(())
 }
 
+/// The random numbers of one point, whichever worker it falls to.
+fn random(seed: u64, point: u64) -> Rng {
+    Rng::with_seed(seed ^ point.wrapping_mul(0xd134_2543_de82_ef95))
+}
+
 struct Worker {
     testbed: Option<Testbed>,
     traces: Traces,
@@ -90,7 +95,7 @@ impl Worker {
     fn kill_once(
         &mut self,
         args: &Args,
-        mut random: Random,
+        mut random: Rng,
         address: &mut Address,
     ) -> Result<Outcome> {
         let testbed = match &mut self.testbed {

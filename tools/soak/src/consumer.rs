@@ -11,12 +11,12 @@ use bellwire::{
     CallError, Client, ClientConfig, Doorbell, Executed, RunDir, Service, SessionStats, Ticket,
 };
 use bellwire_process as process;
+use fastrand::Rng;
 
 use crate::TELL_EVERY;
 use crate::args::SoakConsumer;
 use crate::header::{Header, SHORTEST};
 use crate::protocol::{CallCounts, ChildMessage, ConsumerCalls, Defect, Fragile, Steady};
-use crate::random::Random;
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
 
@@ -81,7 +81,7 @@ fn lock(consumer_calls: &Mutex<ConsumerCalls>) -> MutexGuard<'_, ConsumerCalls> 
 
 /// One thread's clients and counters.
 struct Worker {
-    random: Random,
+    random: Rng,
     stops_taking: bool,
     steady: Line<Steady>,
     fragile: Line<Fragile>,
@@ -108,7 +108,7 @@ impl Worker {
         };
         let who = args.who;
         Self {
-            random: Random::new(args.seed ^ (who << 32) ^ thread),
+            random: Rng::with_seed(args.seed ^ (who << 32) ^ thread),
             stops_taking: args.stops_taking,
             steady: Line {
                 client: Client::with_config(run_dir, config(STEADY)),
@@ -139,16 +139,16 @@ impl Worker {
     }
 
     fn step(&mut self) {
-        let (kind, is_steady) = (self.random.below(100), self.random.below(2) == 0);
+        let (kind, is_steady) = (self.random.u64(..100), self.random.bool());
         let longest = match kind {
             0..2 => LONGEST,
             2..10 => 64 << 10,
             _ => 2 << 10,
         };
-        let [request, answer] = [(); 2].map(|()| self.random.between(SHORTEST as u64, longest));
+        let [request, answer] = [(); 2].map(|()| self.random.u64(SHORTEST as u64..longest));
         let request = usize::try_from(request).unwrap_or(SHORTEST);
-        let burst = self.random.between(2, 17);
-        if self.stops_taking && self.random.below(STALL_ONCE_IN) == 0 {
+        let burst = self.random.u64(2..17);
+        if self.stops_taking && self.random.u64(..STALL_ONCE_IN) == 0 {
             match is_steady {
                 true => self.steady.burst(burst, STALL),
                 false => self.fragile.burst(burst, STALL),
@@ -159,7 +159,7 @@ impl Worker {
         } else {
             self.fragile.step(kind, request, answer, burst);
         }
-        thread::sleep(self.random.millis(0, 4));
+        thread::sleep(Duration::from_millis(self.random.u64(..4)));
     }
 
     fn end(&mut self) {

@@ -1,9 +1,11 @@
 //! The faults injected into the processes, and how often each was observed.
 
+use std::ops::Range;
+
+use fastrand::Rng;
 use serde::Serialize;
 
 use crate::members::Role;
-use crate::random::Random;
 
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +19,16 @@ pub(super) enum Fault {
 }
 
 /// The range of short stops in milliseconds. Long ones exceed the time that a provider waits for a client that takes nothing.
-const SHORT: (u64, u64) = (20, 400);
-const LONG: (u64, u64) = (1_500, 2_500);
+const SHORT: Range<u64> = 20..400;
+const LONG: Range<u64> = 1_500..2_500;
 
 impl Fault {
     /// Returns the next fault, determined by the seed.
-    pub(super) fn draw(random: &mut Random) -> Self {
-        let consumer = Role::FragileConsumer(if random.below(2) == 0 { 1 } else { 2 });
-        let short = random.between(SHORT.0, SHORT.1);
-        let long = random.between(LONG.0, LONG.1);
-        match random.below(10) {
+    pub(super) fn draw(random: &mut Rng) -> Self {
+        let consumer = Role::FragileConsumer(random.u8(1..=2));
+        let short = random.u64(SHORT);
+        let long = random.u64(LONG);
+        match random.u8(..10) {
             0 | 1 => Self::Kill(Role::FragileProvider),
             2 | 3 => Self::Kill(consumer),
             4 | 5 => Self::Stop(Role::FragileProvider, short),
@@ -43,10 +45,10 @@ impl Fault {
         vec![
             Self::Restart(two),
             Self::Restart(provider),
-            Self::Stop(provider, SHORT.1),
+            Self::Stop(provider, SHORT.end),
             Self::Kill(one),
             Self::Kill(provider),
-            Self::Stop(two, LONG.1),
+            Self::Stop(two, LONG.end),
         ]
     }
 
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn a_seed_decides_the_faults_and_each_kind_comes() {
         let draw = |seed| {
-            let mut random = Random::new(seed);
+            let mut random = Rng::with_seed(seed);
             (0..200).map(|_| Fault::draw(&mut random)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
@@ -137,7 +139,7 @@ mod tests {
             assert!(faults.iter().any(|f| matches!(f, Fault::Stop(role, _) if hits(*role))));
             assert!(faults.iter().any(|f| matches!(f, Fault::Restart(role) if hits(*role))));
         }
-        assert!(some(|fault| matches!(fault, Fault::Stop(_, millis) if *millis >= LONG.0)));
+        assert!(some(|fault| matches!(fault, Fault::Stop(_, millis) if *millis >= LONG.start)));
         assert!(faults.iter().all(|fault| !fault.role().is_steady()));
     }
 }

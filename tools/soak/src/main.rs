@@ -14,7 +14,6 @@ mod header;
 mod members;
 mod protocol;
 mod provider;
-mod random;
 mod report;
 mod run;
 mod trend;

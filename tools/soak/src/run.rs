@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire_process as process;
+use fastrand::Rng;
 
 use crate::Event;
 use crate::Sample;
@@ -14,7 +15,6 @@ use crate::args::Soak;
 use crate::faults::{Fault, Fired};
 use crate::members::{Launch, Member, ROLES, Role, State};
 use crate::protocol::{ChildMessage, ConsumerCalls, Defect, Served};
-use crate::random::Random;
 use crate::report::Report;
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::stop::{Stop, Why};
@@ -60,7 +60,7 @@ pub(super) struct Run<'a> {
     launch: Launch<'a>,
     members: Vec<Member>,
     next_who: u64,
-    random: Random,
+    random: Rng,
     events: Receiver<Event>,
     stop: Stop,
     began: Instant,
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
             launch: Launch { run_dir, args, seed, events: sender },
             members: Vec::new(),
             next_who: 0,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             events,
             stop: stop.clone(),
             began: now,
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         let until = Instant::now() + (whole / 12).clamp(least, most);
         while Instant::now() < until && !self.is_over() {
             let every = u64::try_from(self.launch.args.kill_every.as_millis()).unwrap_or(400);
-            let pause = self.random.millis(every / 2, every + every / 2);
+            let pause = Duration::from_millis(self.random.u64(every / 2..=every + every / 2));
             self.until(pause, report, Run::is_over)?;
             // One of each kind first, so that none is left out by chance.
             let fault = self.due.pop().unwrap_or_else(|| Fault::draw(&mut self.random));
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
     fn inject(&mut self, fault: Fault) -> Result<bool, Failure> {
         let now = Instant::now();
         let defect = self.launch.args.defect;
-        let away = self.random.millis(0, 200);
+        let away = Duration::from_millis(self.random.u64(..200));
         let Some(member) = self
             .members
             .iter_mut()
