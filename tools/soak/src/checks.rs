@@ -329,72 +329,50 @@ mod tests {
         assert_eq!(failing(|_| {}), [""; 0]);
     }
 
-    #[test]
-    fn a_call_that_is_not_accounted_for_fails() {
-        assert_eq!(failing(|outcome| outcome.fragile.fragile.made += 1), ["calls_accounted"]);
-        assert_eq!(failing(|outcome| outcome.unsound += 1), ["calls_accounted"]);
-        let open = |outcome: &mut Outcome| {
-            outcome.steady.fragile.made += 1;
-            outcome.steady.fragile.in_flight += 1;
-        };
-        assert_eq!(failing(open), ["calls_accounted"], "of one that nobody killed");
+    /// A check, and a change that makes it fail.
+    type Row = (&'static str, fn(&mut Outcome));
+
+    /// Adds a call that ended like this.
+    fn add(call_counts: &mut CallCounts, end: fn(&mut CallCounts) -> &mut u64) {
+        call_counts.made += 1;
+        *end(call_counts) += 1;
     }
 
     #[test]
-    fn a_wrong_answer_or_none_at_all_fails() {
-        let wrong = |outcome: &mut Outcome| {
-            outcome.fragile.steady.made += 1;
-            outcome.fragile.steady.wrong += 1;
-        };
-        assert_eq!(failing(wrong), ["answers_right"]);
-        assert_eq!(
-            failing(|outcome| outcome.fragile.fragile = CallCounts::default()),
-            ["answers_right"]
-        );
-    }
-
-    #[test]
-    fn a_failure_where_nobody_was_harmed_fails() {
-        let failed = |outcome: &mut Outcome| {
-            outcome.steady.steady.made += 1;
-            outcome.steady.steady.failed += 1;
-        };
-        assert_eq!(failing(failed), ["others_unharmed"]);
-    }
-
-    #[test]
-    fn a_handler_that_ran_twice_or_not_at_all_fails() {
-        assert_eq!(failing(|outcome| outcome.harmed.repeated += 1), ["handlers_ran_once"]);
-        for runs in [0, 99, 101] {
-            let other = |outcome: &mut Outcome| {
-                outcome.provider.runs.insert(3, runs);
-            };
-            assert_eq!(failing(other), ["handlers_ran_once"], "{runs}");
+    fn whatever_goes_wrong_fails_its_check_and_no_other() {
+        let rows: [Row; 21] = [
+            ("calls_accounted", |outcome| outcome.fragile.fragile.made += 1),
+            ("calls_accounted", |outcome| outcome.unsound += 1),
+            // Of one that nobody killed.
+            ("calls_accounted", |outcome| add(&mut outcome.steady.fragile, |of| &mut of.in_flight)),
+            ("answers_right", |outcome| add(&mut outcome.fragile.steady, |of| &mut of.wrong)),
+            ("answers_right", |outcome| outcome.fragile.fragile = CallCounts::default()),
+            ("others_unharmed", |outcome| add(&mut outcome.steady.steady, |of| &mut of.failed)),
+            ("handlers_ran_once", |outcome| outcome.harmed.repeated += 1),
+            ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 0)].into()),
+            ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 99)].into()),
+            ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 101)].into()),
+            ("peers_honest", |outcome| outcome.provider.poisoned += 1),
+            ("peers_honest", |outcome| outcome.harmed.damaged += 1),
+            ("peers_honest", |outcome| {
+                outcome.fragile.fragile.reasons = [("ProtocolViolation".into(), 1)].into();
+            }),
+            ("counters_reconcile", |outcome| outcome.provider.lost += 1),
+            ("counters_reconcile", |outcome| outcome.steady.fragile.miscounted += 1),
+            ("faults_fired", |outcome| outcome.fired.consumers_stopped = 0),
+            ("descriptors_flat", |outcome| leak(outcome, |held| &mut held.descriptors, 1)),
+            ("threads_flat", |outcome| leak(outcome, |held| &mut held.threads, 1)),
+            ("memfds_flat", |outcome| leak(outcome, |held| &mut held.memfds, 1)),
+            ("rss_flat", |outcome| leak(outcome, |held| &mut held.rss, 2 << 20)),
+            ("ended_in_order", |outcome| outcome.trouble.push("it ended".into())),
+        ];
+        for (row, (check, change)) in rows.into_iter().enumerate() {
+            assert_eq!(failing(change), [check], "row {row}");
         }
     }
 
     #[test]
-    fn a_lie_or_a_failure_that_no_fault_explains_fails() {
-        assert_eq!(failing(|outcome| outcome.provider.poisoned += 1), ["peers_honest"]);
-        assert_eq!(failing(|outcome| outcome.harmed.damaged += 1), ["peers_honest"]);
-        let odd = |outcome: &mut Outcome| {
-            outcome.fragile.fragile.reasons.insert("ProtocolViolation".into(), 1);
-        };
-        assert_eq!(failing(odd), ["peers_honest"]);
-    }
-
-    #[test]
-    fn counters_that_do_not_add_up_fail() {
-        assert_eq!(failing(|outcome| outcome.provider.lost += 1), ["counters_reconcile"]);
-        assert_eq!(
-            failing(|outcome| outcome.steady.fragile.miscounted += 1),
-            ["counters_reconcile"]
-        );
-    }
-
-    #[test]
-    fn a_fault_that_never_happened_fails() {
-        assert_eq!(failing(|outcome| outcome.fired.consumers_stopped = 0), ["faults_fired"]);
+    fn what_did_not_come_before_an_early_end_is_no_fault() {
         let early = |outcome: &mut Outcome| {
             outcome.fired.consumers_stopped = 0;
             outcome.interrupted = Some(Why::Interrupt);
@@ -403,18 +381,8 @@ mod tests {
     }
 
     #[test]
-    fn whatever_grows_fails() {
-        let leaks = |figure, by| failing(|outcome| leak(outcome, figure, by));
-        assert_eq!(leaks(|held| &mut held.descriptors, 1), ["descriptors_flat"]);
-        assert_eq!(leaks(|held| &mut held.threads, 1), ["threads_flat"]);
-        assert_eq!(leaks(|held| &mut held.memfds, 1), ["memfds_flat"]);
-        assert_eq!(leaks(|held| &mut held.rss, 2 << 20), ["rss_flat"]);
+    fn too_few_samples_show_nothing_and_fail() {
         let few = failing(|outcome| outcome.samples.truncate(2));
         assert_eq!(few.len(), 4, "{few:?}");
-    }
-
-    #[test]
-    fn a_process_that_ends_badly_fails() {
-        assert_eq!(failing(|outcome| outcome.trouble.push("it ended".into())), ["ended_in_order"]);
     }
 }
