@@ -1,8 +1,6 @@
 //! A consumer process of the soak: threads that call both services, each with sessions of its own.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,10 +11,9 @@ use bellwire::{
 use bellwire_process as process;
 use fastrand::Rng;
 
-use crate::TELL_EVERY;
 use crate::args::SoakConsumer;
 use crate::header::{Header, SHORTEST};
-use crate::protocol::{CallCounts, ChildMessage, ConsumerCalls, Defect, Fragile, Steady};
+use crate::protocol::{self, CallCounts, ChildMessage, ConsumerCalls, Defect, Fragile, Steady};
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
 
@@ -49,15 +46,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure
             worker.end();
         }));
     }
-    out::json_line(&ChildMessage::Ready)?;
-    let (ended, end) = mpsc::channel::<()>();
-    thread::spawn(move || {
-        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        drop(ended);
-    });
-    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
-        out::json_line(&ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
-    }
+    protocol::report(|| ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
     let _ = is_over.set(());
     let panicked = threads.into_iter().map(thread::JoinHandle::join).any(|ended| ended.is_err());
     out::json_line(&ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
@@ -106,13 +95,13 @@ impl Worker {
                 .timeout(timeout)
                 .connect_timeout(connect_timeout)
         };
-        let who = args.who;
+        let letters = || Letters { who: args.who, thread, sequence: 0 };
         Self {
-            random: Rng::with_seed(args.seed ^ (who << 32) ^ thread),
+            random: Rng::with_seed(args.seed ^ (args.who << 32) ^ thread),
             stops_taking: args.stops_taking,
             steady: Line {
                 client: Client::with_config(run_dir, config(STEADY)),
-                letters: Letters { who, thread, sequence: 0 },
+                letters: letters(),
                 patience: STEADY,
                 consumer_calls: Arc::clone(&consumer_calls),
                 call_counts: |consumer_calls| &mut consumer_calls.steady,
@@ -121,7 +110,7 @@ impl Worker {
             },
             fragile: Line {
                 client: Client::with_config(run_dir, config(FRAGILE)),
-                letters: Letters { who, thread, sequence: 0 },
+                letters: letters(),
                 patience: FRAGILE,
                 consumer_calls,
                 call_counts: |consumer_calls| &mut consumer_calls.fragile,
@@ -163,8 +152,8 @@ impl Worker {
     }
 
     fn end(&mut self) {
-        self.steady.leave();
-        self.fragile.leave();
+        self.steady.note_lanes();
+        self.fragile.note_lanes();
     }
 }
 
@@ -225,14 +214,9 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
             let _ = self.client.call(&bytes);
         }
         let is_absent = matches!(answered, Err(CallError::Absent { .. }));
-        self.book(|call_counts| {
-            call_counts.in_flight -= 1;
-            match answered {
-                _ if defect == Some(Defect::LostCall) => {}
-                Ok(answer) if header.is_answered_by(&answer) => call_counts.answered += 1,
-                Ok(_) => call_counts.wrong += 1,
-                Err(error) => call_counts.fail(&error),
-            }
+        self.book(|call_counts| match defect {
+            Some(Defect::LostCall) => call_counts.in_flight -= 1,
+            _ => settle(call_counts, Some(header), answered),
         });
         if is_absent {
             thread::sleep(Duration::from_millis(5));
@@ -316,10 +300,6 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
             call_counts.shrunk += shrunk;
             call_counts.miscounted += u64::from(is_wrong);
         });
-    }
-
-    fn leave(&mut self) {
-        self.note_lanes();
     }
 }
 

@@ -80,27 +80,15 @@ pub(super) struct Fired {
 
 impl Fired {
     pub(super) fn killed(&mut self, role: Role) {
-        if role.is_consumer() {
-            self.consumers_killed += 1;
-        } else {
-            self.providers_killed += 1;
-        }
+        *of(role, &mut self.providers_killed, &mut self.consumers_killed) += 1;
     }
 
     pub(super) fn stopped(&mut self, role: Role) {
-        if role.is_consumer() {
-            self.consumers_stopped += 1;
-        } else {
-            self.providers_stopped += 1;
-        }
+        *of(role, &mut self.providers_stopped, &mut self.consumers_stopped) += 1;
     }
 
     pub(super) fn restarted(&mut self, role: Role) {
-        if role.is_consumer() {
-            self.consumers_restarted += 1;
-        } else {
-            self.providers_restarted += 1;
-        }
+        *of(role, &mut self.providers_restarted, &mut self.consumers_restarted) += 1;
     }
 
     /// Returns all of them with their names.
@@ -117,6 +105,10 @@ impl Fired {
             ("lanes shrunk", self.lanes_shrunk),
         ]
     }
+}
+
+fn of<T>(role: Role, provider: T, consumer: T) -> T {
+    if role.is_consumer() { consumer } else { provider }
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ mod run;
 mod trend;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bellwire::RunDir;
 use bellwire_cli::exit::{Exit, Failure};
@@ -33,9 +32,6 @@ use args::{Role, Soak};
 use protocol::ChildMessage;
 use report::Report;
 use run::Run;
-
-/// How often a process reports its counters.
-const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// The resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -2,29 +2,28 @@
 //! standard input does.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use bellwire::{CallError, Executed, Service};
+use bellwire_cli::exit::Failure;
+use bellwire_cli::out;
 use serde::{Deserialize, Serialize};
 
+/// How often a process reports its counters.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+
 /// The service whose provider gets no faults.
-#[derive(Debug)]
+#[derive(Debug, Service)]
+#[service(name = "soak-steady", request = Vec<u8>, response = Vec<u8>)]
 pub(super) struct Steady;
 
-impl Service for Steady {
-    const NAME: &'static str = "soak-steady";
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
 /// The service whose provider is killed, stopped and restarted.
-#[derive(Debug)]
+#[derive(Debug, Service)]
+#[service(name = "soak-fragile", request = Vec<u8>, response = Vec<u8>)]
 pub(super) struct Fragile;
-
-impl Service for Fragile {
-    const NAME: &'static str = "soak-fragile";
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
 
 /// A message from a process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,6 +36,20 @@ pub(super) enum ChildMessage {
     Served(Served),
     /// Its last report is final: it ends now.
     Done,
+}
+
+/// Reports that this process is ready, and then its counters, until its standard input ends.
+pub(super) fn report(counters: impl Fn() -> ChildMessage) -> Result<(), Failure> {
+    out::json_line(&ChildMessage::Ready)?;
+    let (ended, end) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        drop(ended);
+    });
+    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+        out::json_line(&counters())?;
+    }
+    Ok(())
 }
 
 /// A consumer's calls.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::io::Read;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,10 +11,9 @@ use bellwire::{
 };
 use bellwire_process as process;
 
-use crate::TELL_EVERY;
 use crate::args::SoakProvider;
 use crate::header::Header;
-use crate::protocol::{ChildMessage, Defect, Fragile, Served, Steady};
+use crate::protocol::{self, ChildMessage, Defect, Fragile, Served, Steady};
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
 
@@ -52,15 +49,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
         builder.serve::<Fragile>(handler).map_err(failed)?;
     }
     let server = builder.start().map_err(failed)?;
-    out::json_line(&ChildMessage::Ready)?;
-    let (ended, end) = mpsc::channel::<()>();
-    thread::spawn(move || {
-        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        drop(ended);
-    });
-    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
-        out::json_line(&ChildMessage::Served(lock(&call_counts).served(&server.stats())))?;
-    }
+    protocol::report(|| ChildMessage::Served(lock(&call_counts).served(&server.stats())))?;
     let stats = server.stop();
     out::json_line(&ChildMessage::Served(lock(&call_counts).served(&stats)))?;
     out::json_line(&ChildMessage::Done)?;

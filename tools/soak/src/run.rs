@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
         member.state = State::Away(Instant::now());
         if !was_asked || !is_clean {
             self.outcome.trouble.push(format!("the {} ended with {status}", role.name()));
-        } else if !role.is_steady() {
+        } else if !role.is_steady() && !self.is_ending {
             self.outcome.fired.restarted(role);
         }
         if was_asked && !reconciles {
@@ -380,19 +380,12 @@ impl<'a> Run<'a> {
                     member.state = State::Ending(Instant::now() + PATIENCE);
                 }
             }
-            let mut fired = self.outcome.fired;
             let gone = |run: &Self| {
                 let ours =
                     run.members.iter().filter(|member| member.role.is_consumer() == is_consumer);
                 ours.into_iter().all(|member| !matches!(member.state, State::Ending(_)))
             };
             self.until(PATIENCE + CALM, report, gone)?;
-            // The final end does not count as a restart.
-            let now = self.outcome.fired;
-            fired.lanes_grown = now.lanes_grown;
-            fired.lanes_shrunk = now.lanes_shrunk;
-            fired.clients_left_unread = now.clients_left_unread;
-            self.outcome.fired = fired;
         }
         Ok(())
     }
