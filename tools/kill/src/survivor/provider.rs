@@ -34,22 +34,24 @@ struct LogState {
 
 impl Provider {
     pub(super) fn new(run_dir: &RunDir) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("no server: {error}"));
         let log = Arc::<HandlerLog>::default();
         let mut builder = Server::builder_with(run_dir, server_config());
         let handler_log = Arc::clone(&log);
         builder
             .serve::<NumberedCall>(move |_, request| handler_log.handle(&request))
-            .map_err(|error| failed(&error))?;
-        let publisher = builder.publish::<PassedSnapshot>().map_err(|error| failed(&error))?;
-        publisher.publish(&PassedSnapshot::bytes(1)).map_err(|error| failed(&error))?;
+            .map_err(no_server)?;
+        let publisher = builder.publish::<PassedSnapshot>().map_err(no_server)?;
+        publisher.publish(&PassedSnapshot::bytes(1)).map_err(no_server)?;
         let events: Vec<_> = (1..=EVENTS).map(event).collect();
-        let event_publisher =
-            builder.events::<NumberedEvent>(RING).map_err(|error| failed(&error))?;
-        event_publisher.send_all(&events).map_err(|error| failed(&error))?;
-        let server = builder.start().map_err(|error| failed(&error))?;
+        let event_publisher = builder.events::<NumberedEvent>(RING).map_err(no_server)?;
+        event_publisher.send_all(&events).map_err(no_server)?;
+        let server = builder.start().map_err(no_server)?;
         Ok(Self { server, publisher, log })
     }
+}
+
+fn no_server(error: impl std::fmt::Display) -> Error {
+    Error::Usage(format!("no server: {error}"))
 }
 
 impl HandlerLog {

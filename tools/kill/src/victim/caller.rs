@@ -14,24 +14,20 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     let VictimTask { scenario, number, hold, .. } = task;
-    let mut client =
-        Client::<NumberedCall>::with_config(run_dir, client_config(scenario.doorbell()));
+    let config = || client_config(scenario.doorbell());
+    let mut client = Client::<NumberedCall>::with_config(run_dir, config());
     let hello = CallSpec { number, answer: SHORT, hold: false };
     check(hello, &client.call(&hello.request(SHORT))?)?;
     match scenario {
         Scenario::Open => {
             drop(client);
-            let mut client =
-                Client::<NumberedCall>::with_config(run_dir, client_config(scenario.doorbell()));
+            let mut client = Client::<NumberedCall>::with_config(run_dir, config());
             stop(GATE);
             client.connect()?;
             stop(END);
         }
         Scenario::Fetch => {
-            let mut cache = SnapshotCache::<PassedSnapshot>::with_config(
-                run_dir,
-                client_config(scenario.doorbell()),
-            );
+            let mut cache = SnapshotCache::<PassedSnapshot>::with_config(run_dir, config());
             expect(cache.refresh_within(TIMEOUT)? == Refreshed::Changed, "the first snapshot")?;
             stop(GATE);
             let found = cache.refresh_within(TIMEOUT)?;
@@ -40,11 +36,8 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
         }
         Scenario::Subscribe => {
             stop(GATE);
-            let mut subscriber = Subscriber::<NumberedEvent>::with_config(
-                run_dir,
-                Start::Oldest,
-                client_config(scenario.doorbell()),
-            );
+            let mut subscriber =
+                Subscriber::<NumberedEvent>::with_config(run_dir, Start::Oldest, config());
             let mut taken = Vec::new();
             for _ in 0..EVENTS {
                 taken.push(subscriber.next(Some(TIMEOUT))?);
