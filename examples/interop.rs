@@ -16,53 +16,29 @@ use bellwire::{
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+#[derive(Service)]
+#[service(name = "interop-echo", request = Vec<u8>, response = Vec<u8>)]
 struct Echo;
 
-impl Service for Echo {
-    const NAME: &'static str = "interop-echo";
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
 /// Has a fingerprint, and answers as `Echo` does.
+#[derive(Service)]
+#[service(name = "interop-typed", schema = bellwire::schema("bytes -> bytes"), request = Vec<u8>, response = Vec<u8>)]
 struct Typed;
 
-impl Service for Typed {
-    const NAME: &'static str = "interop-typed";
-    const SCHEMA: u64 = bellwire::schema("bytes -> bytes");
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
 /// A method that no server has.
+#[derive(Service)]
+#[service(name = "interop-echo", method = 9, request = Vec<u8>, response = Vec<u8>)]
 struct OtherMethod;
 
-impl Service for OtherMethod {
-    const NAME: &'static str = "interop-echo";
-    const METHOD: u32 = 9;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
 /// The same service, of a client whose types are others.
+#[derive(Service)]
+#[service(name = "interop-typed", schema = bellwire::schema("bytes -> text"), request = Vec<u8>, response = Vec<u8>)]
 struct Mistyped;
 
-impl Service for Mistyped {
-    const NAME: &'static str = "interop-typed";
-    const SCHEMA: u64 = bellwire::schema("bytes -> text");
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
-
 /// The service of the vectors, with the fingerprint of their HELLO.
+#[derive(Service)]
+#[service(name = "increment", schema = 0x0123_4567_89ab_cdef, request = Vec<u8>, response = Vec<u8>)]
 struct Increment;
-
-impl Service for Increment {
-    const NAME: &'static str = "increment";
-    const SCHEMA: u64 = 0x0123_4567_89ab_cdef;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-}
 
 struct News;
 
