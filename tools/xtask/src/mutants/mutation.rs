@@ -179,128 +179,91 @@ mod tests {
         super::find(source).unwrap()
     }
 
-    /// Each mutation: its line, what changes, and that line of the mutant.
-    fn mutants(source: &str) -> Vec<(usize, String, String)> {
-        let mutant = |mutation| {
-            let text = apply(source, mutation);
-            assert_eq!(text.lines().count(), source.lines().count(), "lines keep their numbers");
-            let line = text.lines().nth(mutation.line - 1).unwrap().trim().to_owned();
-            (mutation.line, mutation.change.to_string(), line)
-        };
-        find(source).iter().map(mutant).collect()
-    }
+    /// A source and its mutations: of each its line, what changes, and that line of the mutant.
+    type Row = (&'static str, &'static [(usize, &'static str, &'static str)]);
 
-    fn changes(source: &str) -> Vec<String> {
-        find(source).iter().map(|mutation| mutation.change.to_string()).collect()
+    const MUTANTS: [Row; 16] = [
+        // A fence is removed and weakened.
+        (
+            "fn a() {\n    fence(Ordering::SeqCst);\n}\n",
+            &[
+                (2, "fence removed", "();"),
+                (2, "fence SeqCst -> AcqRel", "fence(Ordering::AcqRel);"),
+            ],
+        ),
+        // With its path, and with all of its lines, which keep their numbers.
+        ("crate::sync::fence(Ordering::Release);", &[(1, "fence removed", "();")]),
+        ("fence(\n    Ordering::Acquire,\n);\nx", &[(1, "fence removed", "()")]),
+        (
+            "fence(\n    Ordering::SeqCst,\n);\nx",
+            &[(1, "fence removed", "()"), (2, "fence SeqCst -> AcqRel", "Ordering::AcqRel,")],
+        ),
+        // These only look like one.
+        ("fn fence(order: Ordering) {}\nlet fence = 1;\ncompiler_fence(x);", &[]),
+        // An access is weakened.
+        (
+            "peer.load(Word::Tail, Ordering::Acquire)",
+            &[(1, "Acquire -> Relaxed", "peer.load(Word::Tail, Ordering::Relaxed)")],
+        ),
+        (
+            "own.store(\n    Word::Tail,\n    Ordering::Release,\n);",
+            &[(3, "Release -> Relaxed", "Ordering::Relaxed,")],
+        ),
+        // One with two orderings is, by one at a time.
+        (
+            "a.swap(1, Ordering::AcqRel, Ordering::Acquire);",
+            &[
+                (1, "AcqRel -> Acquire", "a.swap(1, Ordering::Acquire, Ordering::Acquire);"),
+                (1, "AcqRel -> Release", "a.swap(1, Ordering::Release, Ordering::Acquire);"),
+                (1, "Acquire -> Relaxed", "a.swap(1, Ordering::AcqRel, Ordering::Relaxed);"),
+            ],
+        ),
+        // An imported name is, to a full path.
+        (
+            "use crate::sync::Ordering::{Release, SeqCst};\na.store(1, Release);\nfence(SeqCst);",
+            &[
+                (2, "Release -> Relaxed", "a.store(1, crate::sync::Ordering::Relaxed);"),
+                (3, "fence removed", "();"),
+                (3, "fence SeqCst -> AcqRel", "fence(crate::sync::Ordering::AcqRel);"),
+            ],
+        ),
+        // Names that are no orderings, or that nothing is weaker than.
+        ("Step::Release; Release; Acquire::new(); AcquireError", &[]),
+        ("fn store(&self, word: Word, order: Ordering);", &[]),
+        ("a.load(Ordering::Relaxed)", &[]),
+        // Imports, comments and patterns.
+        ("use a::Ordering::Release;\n/// [`Ordering::Release`]\n// fence(SeqCst);", &[]),
+        ("match o { Ordering::Release | Ordering::Acquire => 1, _ => 2 }", &[]),
+        (
+            "x => a.load(Ordering::Acquire),",
+            &[(1, "Acquire -> Relaxed", "x => a.load(Ordering::Relaxed),")],
+        ),
+        // Tests.
+        (
+            "fence(o);\n#[cfg(test)]\nmod tests { fn a() { fence(o); } }",
+            &[(1, "fence removed", "();")],
+        ),
+    ];
+
+    #[test]
+    fn every_ordering_and_fence_is_weakened_and_nothing_else() {
+        for (source, expected) in MUTANTS {
+            let mutant = |mutation: &Mutation| {
+                let text = apply(source, mutation);
+                assert_eq!(text.lines().count(), source.lines().count(), "{source}");
+                let line = text.lines().nth(mutation.line - 1).unwrap().trim().to_owned();
+                (mutation.line, mutation.change.to_string(), line)
+            };
+            let found: Vec<_> = find(source).iter().map(mutant).collect();
+            let expected = expected
+                .iter()
+                .map(|(line, change, text)| (*line, (*change).to_owned(), (*text).to_owned()));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{source}");
+        }
     }
 
     fn reasons(source: &str) -> Vec<Option<String>> {
         find(source).into_iter().map(|mutation| mutation.equivalent).collect()
-    }
-
-    fn row(line: usize, change: &str, text: &str) -> (usize, String, String) {
-        (line, change.to_owned(), text.to_owned())
-    }
-
-    #[test]
-    fn a_fence_is_removed_and_weakened() {
-        assert_eq!(
-            mutants("fn a() {\n    fence(Ordering::SeqCst);\n}\n"),
-            [
-                row(2, "fence removed", "();"),
-                row(2, "fence SeqCst -> AcqRel", "fence(Ordering::AcqRel);"),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_fence_goes_with_its_path() {
-        assert_eq!(
-            mutants("crate::sync::fence(Ordering::Release);"),
-            [row(1, "fence removed", "();")]
-        );
-    }
-
-    #[test]
-    fn a_fence_over_several_lines_is_found() {
-        assert_eq!(
-            changes("fence(\n    Ordering::SeqCst,\n);\nx"),
-            ["fence removed", "fence SeqCst -> AcqRel"]
-        );
-        assert_eq!(
-            mutants("fence(\n    Ordering::Acquire,\n);\nx"),
-            [row(1, "fence removed", "()")]
-        );
-    }
-
-    #[test]
-    fn what_only_looks_like_a_fence_is_left_alone() {
-        assert!(
-            find("fn fence(order: Ordering) {}\nlet fence = 1;\ncompiler_fence(x);").is_empty()
-        );
-    }
-
-    #[test]
-    fn accesses_are_weakened() {
-        assert_eq!(
-            mutants("peer.load(Word::Tail, Ordering::Acquire)"),
-            [row(1, "Acquire -> Relaxed", "peer.load(Word::Tail, Ordering::Relaxed)")]
-        );
-        assert_eq!(
-            mutants("own.store(\n    Word::Tail,\n    Ordering::Release,\n);"),
-            [row(3, "Release -> Relaxed", "Ordering::Relaxed,")]
-        );
-    }
-
-    #[test]
-    fn a_line_with_two_orderings_gives_one_mutant_at_a_time() {
-        assert_eq!(
-            mutants("a.swap(1, Ordering::AcqRel, Ordering::Acquire);"),
-            [
-                row(1, "AcqRel -> Acquire", "a.swap(1, Ordering::Acquire, Ordering::Acquire);"),
-                row(1, "AcqRel -> Release", "a.swap(1, Ordering::Release, Ordering::Acquire);"),
-                row(1, "Acquire -> Relaxed", "a.swap(1, Ordering::AcqRel, Ordering::Relaxed);"),
-            ]
-        );
-    }
-
-    #[test]
-    fn imported_names_are_weakened_to_a_full_path() {
-        assert_eq!(
-            mutants(
-                "use crate::sync::Ordering::{Release, SeqCst};\na.store(1, Release);\nfence(SeqCst);"
-            ),
-            [
-                row(2, "Release -> Relaxed", "a.store(1, crate::sync::Ordering::Relaxed);"),
-                row(3, "fence removed", "();"),
-                row(3, "fence SeqCst -> AcqRel", "fence(crate::sync::Ordering::AcqRel);"),
-            ]
-        );
-    }
-
-    #[test]
-    fn names_that_are_no_orderings_are_left_alone() {
-        assert!(find("Step::Release; Release; Acquire::new(); AcquireError").is_empty());
-        assert!(find("fn store(&self, word: Word, order: Ordering);").is_empty());
-        assert!(find("a.load(Ordering::Relaxed)").is_empty());
-    }
-
-    #[test]
-    fn imports_comments_and_patterns_are_left_alone() {
-        assert!(
-            find("use a::Ordering::Release;\n/// [`Ordering::Release`]\n// fence(SeqCst);")
-                .is_empty()
-        );
-        assert!(find("match o { Ordering::Release | Ordering::Acquire => 1, _ => 2 }").is_empty());
-        assert_eq!(changes("x => a.load(Ordering::Acquire),"), ["Acquire -> Relaxed"]);
-    }
-
-    #[test]
-    fn tests_are_left_alone() {
-        assert_eq!(
-            changes("fence(o);\n#[cfg(test)]\nmod tests { fn a() { fence(o); } }"),
-            ["fence removed"]
-        );
     }
 
     #[test]
