@@ -88,7 +88,7 @@ enum Command {
     /// Hold what the hot paths cost against `ci/budget.toml`: instructions, by callgrind, and ratios to the machine's cost.
     Budget(budget::Args),
     /// Compare the tests that the threat model names with those that ran.
-    Proof(proof::Args),
+    Proof,
     /// Write the documents' figures from the newest benchmark report of each placement.
     Figures(figures::Args),
     /// Check the orderings on ARM's memory model and C11's, by herd7; `ci/litmus` gets what that needs.
@@ -110,26 +110,25 @@ fn main() -> ExitCode {
 
 /// Does what was asked; `false` when it was done and found a fault.
 fn run(command: Command, paint: Paint) -> Result<bool, Error> {
+    let root = root::find()?;
     match command {
-        Command::Check => jobs::check(&root::find()?),
+        Command::Check => jobs::check(&root),
         Command::Test { jobs, keep_going, retry, parallel, within } => {
             let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
             let plan = jobs::Plan { jobs, keep_going, retry, parallel: parallel.get(), within };
-            jobs::run(&root::find()?, &plan, paint, stdout())
+            jobs::run(&root, &plan, paint, stdout())
         }
         Command::List => {
             jobs::list();
             Ok(true)
         }
-        Command::Proof(args) => proof::run(&root::find()?, &args),
-        Command::Figures(args) => figures::run(&root::find()?, &args, paint),
-        Command::Litmus(args) => litmus::run(&root::find()?, &args, paint),
-        Command::Budget(args) => budget::run(&root::find()?, &args, paint),
-        Command::Mutants(args) => {
-            mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
-        }
-        Command::Kill(args) => kill::run(&root::find()?, &args, paint),
-        Command::Fuzz(args) => fuzz::run(&root::find()?, &args, paint),
+        Command::Proof => proof::run(&root),
+        Command::Figures(args) => figures::run(&root, &args, paint),
+        Command::Litmus(args) => litmus::run(&root, &args, paint),
+        Command::Budget(args) => budget::run(&root, &args, paint),
+        Command::Mutants(args) => mutants::run(&mutants::Layout::of_bellwire(root), &args, paint),
+        Command::Kill(args) => kill::run(&root, &args, paint),
+        Command::Fuzz(args) => fuzz::run(&root, &args, paint),
     }
 }
 

@@ -19,20 +19,11 @@ const MODEL: &str = "docs/threat-model.md";
 /// Where the phases are that `ci/kill` hits.
 const PHASES: &str = "tools/kill/src/phase.rs";
 
-/// What to read instead of what the jobs wrote.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// What libtest printed, from a file; by default from those in `target/ran`.
-    #[arg(long, value_name = "FILE")]
-    ran: Vec<PathBuf>,
-}
-
 /// Compares the model with what ran, and prints what does not agree; `true` when all does.
-pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let text = read(&root.join(MODEL))?;
-    let files = if args.ran.is_empty() { written(root)? } else { args.ran.clone() };
     let mut ran = Ran::default();
-    for file in &files {
+    for file in &written(root)? {
         ran.add(&read(file)?);
     }
     ran.add_phases(&read(&root.join(PHASES))?);
@@ -115,10 +106,11 @@ mod tests {
         | lies | checked | `a.rs` | `it_is_found`, `it_is_told` (tests lies/words) |\n\
         | floods | bounded | `b.rs` | `2 or more` (tests lies), `x` (unit cache) |\n";
 
-    fn found(text: &str, ran: &str) -> Vec<String> {
+    fn found(text: &str, ran: &str) -> String {
         let mut all = Ran::default();
         all.add(ran);
-        faults(&model::rows(text), &all)
+        all.add_phases("    phase(\"client/write\", Client),\n");
+        faults(&model::rows(text), &all).join("\n")
     }
 
     const RAN: &str = "\
@@ -129,56 +121,59 @@ mod tests {
         test result: ok. 3 passed; 0 failed\n";
 
     #[test]
-    fn what_ran_is_no_fault() {
-        assert_eq!(found(TEXT, RAN), [""; 0]);
-    }
-
-    #[test]
-    fn what_did_not_run_or_failed_is_one() {
-        let without = RAN.replace("test cache::x ... ok\n", "");
-        assert_eq!(found(TEXT, &without), ["docs/threat-model.md:6: cache::x did not run"]);
-        let failed = RAN.replace("it_is_told ... ok", "it_is_told ... FAILED");
-        assert_eq!(found(TEXT, &failed).len(), 2, "the count of the module falls, too");
-    }
-
-    #[test]
-    fn a_test_of_the_same_name_elsewhere_does_not_count() {
-        let elsewhere = RAN.replace("lies::words::it_is_found", "truths::words::it_is_found");
-        assert!(found(TEXT, &elsewhere)[0].contains("lies::words::it_is_found did not run"));
-    }
-
-    #[test]
-    fn a_test_may_move_into_a_module_below() {
-        let moved = RAN.replace("lies::words::it_is_found", "lies::words::first::it_is_found");
-        assert_eq!(found(TEXT, &moved), [""; 0]);
-        let failed = moved.replace("it_is_found ... ok", "it_is_found ... FAILED");
-        assert!(found(TEXT, &failed)[0].contains("lies::words::it_is_found failed"));
-    }
-
-    #[test]
-    fn a_row_without_a_test_is_one() {
-        for cell in ["none yet", "`no_place`", "`no_place` elsewhere", ""] {
-            let text = TEXT.replace("`it_is_found`, `it_is_told` (tests lies/words)", cell);
-            assert!(!found(&text, RAN).is_empty(), "{cell:?}");
+    fn what_did_not_run_as_the_model_says_is_a_fault_and_nothing_else() {
+        // What is changed in the model or in what ran, and the fault.
+        let tests = "`it_is_found`, `it_is_told` (tests lies/words)";
+        let rows = [
+            ("", "", ""),
+            ("test cache::x ... ok\n", "", "docs/threat-model.md:6: cache::x did not run"),
+            // The count of the module falls, too.
+            (
+                "it_is_told ... ok",
+                "it_is_told ... FAILED",
+                "docs/threat-model.md:5: lies::words::it_is_told failed\n\
+                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+            ),
+            // A test of the same name elsewhere does not count; it may move into a module below.
+            (
+                "lies::words::it_is_found",
+                "truths::words::it_is_found",
+                "docs/threat-model.md:5: lies::words::it_is_found did not run\n\
+                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+            ),
+            ("lies::words::it_is_found", "lies::words::first::it_is_found", ""),
+            (
+                "lies::words::it_is_found ... ok",
+                "lies::words::first::it_is_found ... FAILED",
+                "docs/threat-model.md:5: lies::words::it_is_found failed\n\
+                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+            ),
+            // A row without a test.
+            (tests, "none yet", "docs/threat-model.md:5: \"lies\" names no test that ran"),
+            (tests, "", "docs/threat-model.md:5: \"lies\" names no test that ran"),
+            // A place or a phase that is none.
+            (
+                tests,
+                "`no_place`",
+                "docs/threat-model.md:5: \"lies\" names no test that ran\n\
+                 docs/threat-model.md:5: \"\" is no place",
+            ),
+            (
+                "(unit cache)",
+                "(attic cache)",
+                "docs/threat-model.md:6: \"attic cache\" is no place",
+            ),
+            (
+                "(unit cache)",
+                "(unit cache), `client/write`, `client/nap` (kill)",
+                "docs/threat-model.md:6: \"client/nap\" is no phase of tools/kill/src/phase.rs",
+            ),
+        ];
+        for (from, to, fault) in rows {
+            let [text, ran] = [TEXT, RAN].map(|text| text.replace(from, to));
+            assert_eq!(found(&text, &ran), fault, "{from} -> {to}");
         }
-    }
-
-    #[test]
-    fn a_phase_has_to_exist() {
-        let text =
-            TEXT.replace("(unit cache)", "(unit cache), `client/write`, `client/nap` (kill)");
-        let text = text.replace("attack or fault", "fault");
-        let mut all = Ran::default();
-        all.add(RAN);
-        all.add_phases("    phase(\"client/write\", Client),\n");
-        let expected =
-            "docs/threat-model.md:6: \"client/nap\" is no phase of tools/kill/src/phase.rs";
-        assert_eq!(faults(&model::rows(&text), &all), [expected]);
-    }
-
-    #[test]
-    fn a_place_that_is_none_is_one() {
-        let text = TEXT.replace("(unit cache)", "(attic cache)");
-        assert_eq!(found(&text, RAN), ["docs/threat-model.md:6: \"attic cache\" is no place"]);
+        let phases = TEXT.replace("attack or fault", "fault");
+        assert_eq!(found(&phases, RAN), "", "a table of faults");
     }
 }
