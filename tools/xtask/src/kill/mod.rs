@@ -1,20 +1,19 @@
 //! Kill a peer at many points, and then again with injected faults, which must be found.
 //!
-//! The harness is `bellwire-kill`, in `tools/kill/`. It is built in a copy of the workspace ([`tree`]), without the faults
+//! The harness is `bellwire-kill`, in `tools/kill/`. It is built in a copy of the workspace, without the faults
 //! ([`faults`]), and then with all of them, of which each run chooses one.
 
 mod faults;
-mod tree;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use self::faults::{CHOICE, PLANTS, Plant};
-use self::tree::Tree;
+use crate::copy;
 use crate::error::Error;
 use crate::paint::Paint;
 use crate::root::target_dir;
@@ -54,17 +53,18 @@ const PATIENCE_FOR_A_PLANT: u64 = 4;
 pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
     let dir = target_dir(root).join("kill");
     fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-    let tree = Tree::copy(root, dir)?;
+    // What is the same there already is left alone, so that only what has changed is built again.
+    copy::dir(root, &dir)?;
     let only_faults = args.plant.is_some();
-    if !only_faults && !kill(&tree, args)? {
+    if !only_faults && !kill(&dir, args)? {
         return Ok(false);
     }
     if !args.faults && !only_faults {
         return Ok(true);
     }
     let start = Instant::now();
-    tree.plant()?.map_err(|log| Error::Harness { log })?;
-    let harness = tree.build(&[])?.map_err(|log| Error::Harness { log })?;
+    plant_all(&dir)?;
+    let harness = build(&dir, &[])?;
     let built = start.elapsed();
     println!("{} bugs planted and built in {:.0} s", PLANTS.len(), built.as_secs_f64());
     let wanted = args.plant.as_deref().unwrap_or_default();
@@ -84,9 +84,33 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
     Ok(found == tried && found > 0)
 }
 
+/// Injects all faults into the copy, each to be chosen when the harness runs.
+fn plant_all(dir: &Path) -> Result<(), Error> {
+    for file in faults::files() {
+        let path = dir.join(file);
+        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let gone =
+            |bug| Error::Harness { log: format!("{file} has changed: where does {bug:?} go now?") };
+        copy::write(&path, faults::apply(file, &text).map_err(gone)?)?;
+    }
+    Ok(())
+}
+
+/// Builds the harness, optimised: it is stepped through instruction by instruction.
+fn build(dir: &Path, features: &[&str]) -> Result<PathBuf, Error> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["build", "--release", "--quiet", "--package", "bellwire-kill"])
+        .args(features)
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    copy::cargo(dir, &mut cargo)?.map_err(|log| Error::Harness { log })?;
+    Ok(dir.join("target/release/bellwire-kill"))
+}
+
 /// Runs the harness on the code as it is, and lets it print.
-fn kill(tree: &Tree, args: &Args) -> Result<bool, Error> {
-    let harness = tree.build(&["--features", "c"])?.map_err(|log| Error::Harness { log })?;
+fn kill(dir: &Path, args: &Args) -> Result<bool, Error> {
+    let harness = build(dir, &["--features", "c"])?;
     let mut command = Command::new(&harness);
     if args.only.is_none() {
         command.args(["--points", &args.points.to_string()]);
