@@ -14,12 +14,6 @@ impl Broadcast {
     /// What such a ring is.
     pub const RING: BroadcastRing = BroadcastRing { number: 1, size: Geometry::tiny(128) };
 
-    /// An empty one.
-    pub fn new() -> Self {
-        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
-        Self(Rc::new((words(4), words(128 / 8))))
-    }
-
     fn word(&self, word: BroadcastWord) -> &AtomicU64 {
         &self.0.0[(word.offset() - BroadcastWord::Oldest.offset()) / 8]
     }
@@ -53,8 +47,10 @@ impl ReceiveMemory for Broadcast {
     }
 }
 
+/// An empty one.
 impl Default for Broadcast {
     fn default() -> Self {
-        Self::new()
+        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self(Rc::new((words(4), words(128 / 8))))
     }
 }

@@ -14,7 +14,7 @@ use bellwire_core::{
 };
 use loom::sync::Mutex;
 
-use crate::{Doorbells, Lane, Own, Peer, Side, Sleep};
+use crate::{Doorbells, Lane, Side, Sleep, View};
 
 /// What the two ends share. Loom runs every thread of a model on one, so an `Rc` suffices.
 pub struct Session {
@@ -36,8 +36,8 @@ pub struct End(end::End<EndPort>);
 struct EndPort {
     session: Rc<Session>,
     me: usize,
-    own: Own,
-    peer: Peer,
+    own: View,
+    peer: View,
     offered: Option<Passed>,
 }
 
@@ -74,9 +74,9 @@ impl Session {
         });
         let memory = terms.map(|terms| Lane::new(terms.size));
         let end = |me: usize| {
-            let own = Own::new(&session, me, &memory[me]);
+            let own = View::new(&session, me, &memory[me]);
             Lanes::open(&own);
-            let peer = Peer::new(&session, 1 - me, &memory[1 - me]);
+            let peer = View::new(&session, 1 - me, &memory[1 - me]);
             let port = EndPort { session: Rc::clone(&session), me, own, peer, offered: None };
             let lanes = Lanes::with_terms(terms[me], terms[1 - me]);
             let mut end = end::End::new(port, lanes, ());
@@ -355,14 +355,14 @@ impl End {
 }
 
 impl Port for EndPort {
-    type Own = Own;
-    type Peer = Peer;
+    type Own = View;
+    type Peer = View;
 
-    fn own(&self) -> &Own {
+    fn own(&self) -> &View {
         &self.own
     }
 
-    fn peer(&self) -> &Peer {
+    fn peer(&self) -> &View {
         &self.peer
     }
 
@@ -394,14 +394,14 @@ impl Port for EndPort {
     fn adopt(&mut self, epoch: Epoch) {
         let (offered, lane) = self.offered.take().expect("it was offered");
         assert_eq!(offered, epoch);
-        self.own.adopt(lane);
+        self.own.switch(lane);
     }
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
         let passed = self.session.control[self.me].lock().unwrap().pop_front();
         match passed {
             Some((passed, lane)) if passed == epoch => {
-                self.peer.follow(lane);
+                self.peer.switch(lane);
                 Ok(())
             }
             _ => Err(PeerFault::Memory { what: "a lane", why: "another was passed" }.into()),

@@ -39,7 +39,7 @@ mod memory;
 pub use broadcast::Broadcast;
 pub use doorbell::{Doorbells, Sleep};
 pub use end::{End, Session};
-pub use memory::{Lane, Own, Peer, Side};
+pub use memory::{Lane, Side, View};
 
 /// Runs `model` through every interleaving with at most `preemptions` switches away from a thread that could
 /// have gone on; `None` for all there are. Loom's environment variables do not change the bound.

@@ -28,15 +28,8 @@ pub struct Side {
 /// The memory of one epoch of a lane.
 pub struct Lane(Vec<UnsafeCell<Block>>);
 
-/// A side and the lane that it writes, as their owner sees them.
-pub struct Own {
-    session: Rc<Session>,
-    owner: usize,
-    lane: Rc<Lane>,
-}
-
-/// A side and a lane that it wrote, as their owner's peer sees them.
-pub struct Peer {
+/// A side and a lane that it writes, as their owner or its peer sees them.
+pub struct View {
     session: Rc<Session>,
     owner: usize,
     lane: Rc<Lane>,
@@ -64,29 +57,18 @@ impl Lane {
     }
 }
 
-impl Own {
+impl View {
     pub(crate) fn new(session: &Rc<Session>, owner: usize, lane: &Rc<Lane>) -> Self {
         Self { session: Rc::clone(session), owner, lane: Rc::clone(lane) }
     }
 
-    /// Writes this lane from now on.
-    pub(crate) fn adopt(&mut self, lane: Rc<Lane>) {
+    /// Writes or reads this lane from now on.
+    pub(crate) fn switch(&mut self, lane: Rc<Lane>) {
         self.lane = lane;
     }
 }
 
-impl Peer {
-    pub(crate) fn new(session: &Rc<Session>, owner: usize, lane: &Rc<Lane>) -> Self {
-        Self { session: Rc::clone(session), owner, lane: Rc::clone(lane) }
-    }
-
-    /// Reads this lane from now on.
-    pub(crate) fn follow(&mut self, lane: Rc<Lane>) {
-        self.lane = lane;
-    }
-}
-
-impl OwnMemory for Own {
+impl OwnMemory for View {
     fn store(&self, word: Word, value: u64, order: Ordering) {
         if let Some(word) = self.session.side(self.owner).word(word) {
             word.store(value, order);
@@ -106,7 +88,7 @@ impl OwnMemory for Own {
     }
 }
 
-impl PeerMemory for Peer {
+impl PeerMemory for View {
     fn load(&self, word: Word, order: Ordering) -> u64 {
         self.session.side(self.owner).word(word).map_or(0, |word| word.load(order))
     }

@@ -15,7 +15,7 @@ fn send(writer: &mut Transmitter, ring: &Broadcast, sequence: u64) {
 /// A ring that has `before` records, and one thread that writes `more` while the other looks `looks` times.
 fn race(before: u64, more: u64, looks: usize, newest: bool) {
     check(Some(2), move || {
-        let ring = Broadcast::new();
+        let ring = Broadcast::default();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
         (1..=before).for_each(|sequence| send(&mut writer, &ring, sequence));
         let mut reader = Receiver::new(Broadcast::RING, 1);
@@ -82,7 +82,7 @@ fn a_newest_record_that_is_overwritten_while_it_is_copied_is_not_taken() {
 #[test]
 fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken() {
     check(Some(2), || {
-        let ring = Broadcast::new();
+        let ring = Broadcast::default();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
         let tell = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
             writer.send_change(ring, sequence, &payload(sequence)).unwrap();
