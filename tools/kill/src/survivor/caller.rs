@@ -33,16 +33,13 @@ const EVENT_TIMEOUT: Duration = Duration::from_millis(4);
 
 impl Caller {
     pub(super) fn new(run_dir: &RunDir) -> Self {
+        let config = || client_config(Doorbell::Futex);
         Self {
             run_dir: run_dir.clone(),
-            client: Client::with_config(run_dir, client_config(Doorbell::Futex)),
-            cache: SnapshotCache::with_config(run_dir, client_config(Doorbell::Futex)),
-            ring_cache: SnapshotCache::with_config(run_dir, client_config(Doorbell::Futex)),
-            subscriber: Subscriber::with_config(
-                run_dir,
-                Start::Oldest,
-                client_config(Doorbell::Futex),
-            ),
+            client: Client::with_config(run_dir, config()),
+            cache: SnapshotCache::with_config(run_dir, config()),
+            ring_cache: SnapshotCache::with_config(run_dir, config()),
+            subscriber: Subscriber::with_config(run_dir, Start::Oldest, config()),
             last_event: 0,
             doorbell: Doorbell::Futex,
         }

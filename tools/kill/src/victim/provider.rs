@@ -31,38 +31,32 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
     if scenario == Scenario::Bind {
         stop(END);
     }
+    // To the publishers that this scenario has.
+    let send =
+        |events: &[_]| event_publisher.iter().try_for_each(|to| to.send_all(events).map(drop));
+    let ring = |bytes: &[u8]| ring_publisher.iter().try_for_each(|to| to.publish(bytes).map(drop));
     publisher.publish(&first)?;
     let [before, after] = &ring_snapshots;
-    if let Some(publisher) = &ring_publisher {
-        publisher.publish(before)?;
-    }
+    ring(before)?;
     let (full, rest) = events.split_at(usize::try_from(FULL)?);
     let (within, last) = rest.split_at(usize::try_from(EVENTS)?);
     let (oldest, full) = full.split_at(1);
-    if let Some(publisher) = &event_publisher {
-        publisher.send_all(oldest)?;
-    }
+    send(oldest)?;
     // The survivor connects here.
     stop(GATE);
     if scenario == Scenario::Fetch {
         publisher.publish(&second)?;
     }
-    if let Some(publisher) = &event_publisher {
-        publisher.send_all(full)?;
-    }
+    send(full)?;
     stop(GATE);
-    if let Some(publisher) = &event_publisher {
-        let (one, more) = within.split_at(1);
-        publisher.send_all(one)?;
-        publisher.send_all(more)?;
-        if scenario == Scenario::Events {
-            publisher.deepen(2 * RING)?;
-            publisher.send_all(last)?;
-        }
+    let (one, more) = within.split_at(1);
+    send(one)?;
+    send(more)?;
+    if let Some(publisher) = event_publisher.as_ref().filter(|_| scenario == Scenario::Events) {
+        publisher.deepen(2 * RING)?;
+        publisher.send_all(last)?;
     }
-    if let Some(publisher) = &ring_publisher {
-        publisher.publish(after)?;
-    }
+    ring(after)?;
     match scenario {
         Scenario::Publish => drop(publisher.publish(&second)?),
         Scenario::Close => drop(server.stop()),
