@@ -15,6 +15,7 @@ mod litmus;
 mod mutants;
 mod paint;
 mod proof;
+mod queue;
 mod root;
 
 use std::io::stdout;

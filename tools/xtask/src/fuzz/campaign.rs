@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::report::Progress;
 use crate::error::Error;
+use crate::queue::{self, lock};
 
 /// One target's run.
 #[derive(Clone, Debug)]
@@ -46,9 +46,13 @@ pub(super) enum Event<'a> {
     Over(&'a Finding),
 }
 
-enum Message {
-    Progress(String, Progress, Duration),
-    Over(Result<Finding, Error>),
+/// How far a campaign is.
+struct State<F> {
+    tell: F,
+    going_on: BTreeMap<String, (Progress, Duration)>,
+    /// When progress was told last.
+    told: Instant,
+    findings: Vec<Finding>,
 }
 
 /// How often a campaign reports progress.
@@ -58,52 +62,26 @@ const TELL: Duration = Duration::from_secs(5);
 pub(super) fn run_all(
     runs: &[Run],
     jobs: usize,
-    mut tell: impl FnMut(Event<'_>),
+    tell: impl FnMut(Event<'_>) + Send,
 ) -> Result<Vec<Finding>, Error> {
-    let queue = Mutex::new(runs.iter());
-    let (send, receive) = mpsc::channel();
-    let mut findings = Vec::new();
-    let mut going_on = BTreeMap::new();
-    let mut told = Instant::now();
-    thread::scope(|scope| {
-        for _ in 0..jobs.min(runs.len()) {
-            let (send, queue) = (send.clone(), &queue);
-            scope.spawn(move || {
-                while let Some(run) =
-                    { queue.lock().unwrap_or_else(PoisonError::into_inner).next() }
-                {
-                    let tell = |progress: &Progress, took| {
-                        let name = run.target.clone();
-                        // The receiver is gone when another run could not be started.
-                        let _ = send.send(Message::Progress(name, progress.clone(), took));
-                    };
-                    let finding = self::run(run, tell);
-                    if send.send(Message::Over(finding)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        for message in receive {
-            match message {
-                Message::Progress(target, progress, took) => {
-                    going_on.insert(target, (progress, took));
-                    if told.elapsed() >= TELL {
-                        tell(Event::Progress(&going_on));
-                        told = Instant::now();
-                    }
-                }
-                Message::Over(finding) => {
-                    let finding = finding?;
-                    going_on.remove(&finding.target);
-                    tell(Event::Over(&finding));
-                    findings.push(finding);
-                }
+    let (going_on, told) = (BTreeMap::new(), Instant::now());
+    let state = Mutex::new(State { tell, going_on, told, findings: Vec::new() });
+    queue::share(&vec![(); jobs.min(runs.len())], runs.iter(), |(), run| {
+        let finding = self::run(run, |progress, took| {
+            let state = &mut *lock(&state);
+            state.going_on.insert(run.target.clone(), (progress.clone(), took));
+            if state.told.elapsed() >= TELL {
+                state.told = Instant::now();
+                (state.tell)(Event::Progress(&state.going_on));
             }
-        }
-        Ok(findings)
-    })
+        })?;
+        let state = &mut *lock(&state);
+        state.going_on.remove(&finding.target);
+        (state.tell)(Event::Over(&finding));
+        state.findings.push(finding);
+        Ok(())
+    })?;
+    Ok(state.into_inner().unwrap_or_else(PoisonError::into_inner).findings)
 }
 
 /// Runs one program, and reports progress once a second.

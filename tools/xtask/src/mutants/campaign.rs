@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::scratch::{Binaries, Ended, Scratch, TestName};
 use super::{Layout, Mutant, mutation};
 use crate::error::Error;
+use crate::queue::{self, lock};
 
 /// What became of a mutant.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ pub(crate) fn campaign(
     layout: &Layout,
     mutants: &[Mutant],
     jobs: usize,
-    mut tell: impl FnMut(Event<'_>),
+    mut tell: impl FnMut(Event<'_>) + Send,
 ) -> Result<Vec<Finding>, Error> {
     let start = Instant::now();
     let workers = prepare(layout, jobs)?;
@@ -53,29 +54,15 @@ pub(crate) fn campaign(
     let tests = lock(&known).len();
     tell(Event::Baseline { tests, took: start.elapsed(), workers: workers.len() });
 
-    let queue = Mutex::new(mutants.iter().enumerate());
-    let (send, receive) = mpsc::channel();
-    let mut findings: BTreeMap<usize, Finding> = BTreeMap::new();
-    thread::scope(|scope| {
-        for worker in &workers {
-            let (send, queue, known) = (send.clone(), &queue, &known);
-            scope.spawn(move || {
-                while let Some((index, mutant)) = { lock(queue).next() } {
-                    let finding = try_mutant(layout, &worker.scratch, mutant, known);
-                    if send.send((index, finding)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        for (index, finding) in receive {
-            let finding = finding?;
-            tell(Event::Found(&finding));
-            findings.insert(index, finding);
-        }
-        Ok::<(), Error>(())
+    let found = Mutex::new((BTreeMap::new(), tell));
+    queue::share(&workers, mutants.iter().enumerate(), |worker, (index, mutant)| {
+        let finding = try_mutant(&worker.scratch, mutant, &known)?;
+        let (findings, tell) = &mut *lock(&found);
+        tell(Event::Found(&finding));
+        findings.insert(index, finding);
+        Ok(())
     })?;
+    let (findings, _) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(findings.into_values().collect())
 }
 
@@ -143,29 +130,16 @@ fn baseline(layout: &Layout, workers: &[Worker]) -> Result<Mutex<Vec<Known>>, Er
     if names.is_empty() {
         return Err(Error::NoTests { package: layout.package.clone() });
     }
-    let queue = Mutex::new(names.into_iter());
     let known = Mutex::new(Vec::new());
-    let run_some = |worker: &Worker| {
-        while let Some(name) = { lock(&queue).next() } {
-            let start = Instant::now();
-            match run_test(&worker.scratch, &worker.binaries, &name, BASELINE_LIMIT)? {
-                Ended::Passed => {
-                    lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
-                }
-                Ended::Failed | Ended::TimedOut => {
-                    lock(&queue).by_ref().for_each(drop);
-                    let log = worker.scratch.last_words();
-                    return Err(Error::BaselineTest { test: name.test, log });
-                }
-            }
+    queue::share(workers, names.into_iter(), |worker, name| {
+        let start = Instant::now();
+        let ended = run_test(&worker.scratch, &worker.binaries, &name, BASELINE_LIMIT)?;
+        if ended != Ended::Passed {
+            let log = worker.scratch.last_words();
+            return Err(Error::BaselineTest { test: name.test, log });
         }
+        lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
         Ok(())
-    };
-    thread::scope(|scope| {
-        let run_some = &run_some;
-        let handles: Vec<_> =
-            workers.iter().map(|worker| scope.spawn(move || run_some(worker))).collect();
-        handles.into_iter().try_for_each(|handle| handle.join().map_err(|_| Error::Worker)?)
     })?;
     Ok(known)
 }
@@ -188,17 +162,16 @@ fn run_test(
 
 /// Builds one mutant, runs the tests until one fails, and puts the file back.
 fn try_mutant(
-    layout: &Layout,
     scratch: &Scratch,
     mutant: &Mutant,
     known: &Mutex<Vec<Known>>,
 ) -> Result<Finding, Error> {
     let start = Instant::now();
-    let path = layout.root.join(&mutant.file);
+    let path = scratch.layout.root.join(&mutant.file);
     let source = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
     scratch.write(&mutant.file, &mutation::apply(&source, &mutant.mutation))?;
     let verdict = match scratch.build()? {
-        Ok(binaries) => run_tests(layout, scratch, &binaries, known)?,
+        Ok(binaries) => run_tests(scratch, &binaries, known)?,
         Err(log) => Verdict::Broken { log },
     };
     scratch.write(&mutant.file, &source)?;
@@ -206,13 +179,12 @@ fn try_mutant(
 }
 
 fn run_tests(
-    layout: &Layout,
     scratch: &Scratch,
     binaries: &Binaries,
     known: &Mutex<Vec<Known>>,
 ) -> Result<Verdict, Error> {
     let mut timed_out = None;
-    for (name, limit) in in_order(layout, known) {
+    for (name, limit) in in_order(&scratch.layout, known) {
         match run_test(scratch, binaries, &name, limit)? {
             Ended::Passed => {}
             Ended::Failed => {
@@ -231,11 +203,6 @@ fn in_order(layout: &Layout, known: &Mutex<Vec<Known>>) -> Vec<(TestName, Durati
     let mut known = lock(known);
     known.sort_by(|a, b| b.promise().total_cmp(&a.promise()).then_with(|| a.name.cmp(&b.name)));
     known.iter().map(|test| (test.name.clone(), test.limit(layout))).collect()
-}
-
-/// A worker that panics ends the campaign; what it had locked is still whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -35,21 +35,14 @@ pub(crate) enum Ended {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: PathBuf,
-    tests: String,
-    package: String,
-    rustflags: String,
+    pub(crate) layout: Layout,
 }
 
 impl Scratch {
     /// Copies the workspace to `dir`, replacing an earlier copy; what was built there stays.
     pub(crate) fn new(layout: &Layout, dir: PathBuf) -> Result<Self, Error> {
         copy::dir(&layout.root, &dir)?;
-        Ok(Self {
-            dir,
-            tests: layout.tests.clone(),
-            package: layout.package.clone(),
-            rustflags: layout.rustflags.clone(),
-        })
+        Ok(Self { dir, layout: layout.clone() })
     }
 
     /// Where this workspace is built. Not shared: cargo takes two copies of a workspace for the same one.
@@ -72,10 +65,10 @@ impl Scratch {
     pub(crate) fn build(&self) -> Result<Result<Binaries, String>, Error> {
         let mut cargo = Command::new("cargo");
         cargo
-            .args(["test", "--release", "--no-run", "--quiet", "--package", &self.package])
+            .args(["test", "--release", "--no-run", "--quiet", "--package", &self.layout.package])
             .arg("--message-format=json-render-diagnostics")
             // The profile is that of `ci/loom`, so that its dependencies can be taken over.
-            .env("RUSTFLAGS", &self.rustflags);
+            .env("RUSTFLAGS", &self.layout.rustflags);
         Ok(copy::cargo(&self.dir, &mut cargo)?.map(|messages| binaries(&messages)))
     }
 
@@ -131,7 +124,7 @@ impl Scratch {
     fn command(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command
-            .current_dir(self.dir.join(&self.tests))
+            .current_dir(self.dir.join(&self.layout.tests))
             .stdin(Stdio::null())
             .env("RUST_BACKTRACE", "0");
         for bound in LOOM_BOUNDS {
