@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 
 /// Where the reports are, a folder each, whose names begin with their day.
 const REPORTS: &str = "docs/benchmarks";
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 /// Writes the tables; `false` if `--check` finds one that is not as the reports have it.
-pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let reports = read_reports(&root.join(REPORTS))?;
     let mut stale = 0;
     for path in documents(root)? {
@@ -46,7 +46,7 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
         }
         stale += 1;
         if args.check {
-            println!("{} {} says something else", paint.red("stale:"), path.display());
+            println!("{} {} says something else", paint::red("stale:"), path.display());
         } else {
             fs::write(&path, written).map_err(Error::file("write", &path))?;
             println!("wrote {}", path.display());
@@ -351,6 +351,6 @@ b
     fn the_documents_say_what_the_reports_say() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let args = Args { check: true };
-        assert!(run(&root, &args, Paint::for_stdout()).expect("reports that can be read"));
+        assert!(run(&root, &args).expect("reports that can be read"));
     }
 }

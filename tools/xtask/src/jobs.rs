@@ -8,7 +8,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::paint::Paint;
 use Takes::{Everything, Nothing, Sessions};
 use output::Output;
 use report::{print_slowest, print_summary};
@@ -163,18 +162,13 @@ pub(crate) fn check(root: &Path) -> Result<bool, Error> {
 }
 
 /// Runs the jobs of `plan`, several at a time, and prints how each went; `true` when all passed.
-pub(crate) fn run(
-    root: &Path,
-    plan: &Plan,
-    paint: Paint,
-    to: impl Write + Send,
-) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, plan: &Plan, to: impl Write + Send) -> Result<bool, Error> {
     let start = Instant::now();
     let deadline = plan.within.map(|within| start + within);
-    let runner = Runner { root, paint, deadline, output: Output::new(to) };
+    let runner = Runner { root, deadline, output: Output::new(to) };
     let reports = runner.run(plan)?;
     print_slowest(&reports);
-    print_summary(&reports, start.elapsed(), paint);
+    print_summary(&reports, start.elapsed());
     Ok(reports.iter().all(|report| report.outcome.is_success()))
 }
 
@@ -200,7 +194,6 @@ mod tests {
     use super::report::{Outcome, Report};
     use super::runner::next;
     use super::{ALL, JOBS, Job, MATRIX, Output, Plan, Runner};
-    use crate::paint::Paint;
 
     /// A checkout whose `ci/` holds every job; `script` gives the text of each.
     fn checkout(script: impl Fn(&str) -> String) -> tempfile::TempDir {
@@ -225,14 +218,14 @@ mod tests {
     }
 
     fn run(root: &Path, plan: &Plan) -> bool {
-        super::run(root, plan, Paint::for_stdout(), std::io::sink()).unwrap()
+        super::run(root, plan, std::io::sink()).unwrap()
     }
 
     /// Runs `plan` for a minute at most; what the jobs printed goes to `printed`.
     fn reports(root: &Path, plan: &Plan, printed: &mut Vec<u8>) -> Vec<Report> {
         let deadline = Some(Instant::now() + plan.within.unwrap_or(Duration::from_secs(60)));
-        let (output, paint) = (Output::new(printed), Paint::for_stdout());
-        Runner { root, paint, deadline, output }.run(plan).unwrap()
+        let output = Output::new(printed);
+        Runner { root, deadline, output }.run(plan).unwrap()
     }
 
     fn job(name: &str) -> Job {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 use assembly::Assembly;
 use test::Litmus;
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 /// Runs every test and its weakened twins; `true` when all came out as they must.
-pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let read = |path: &Path| fs::read_to_string(path).map_err(Error::file("read", path));
     let assembly = Assembly::parse(&read(&args.assembly)?);
     let folder = root.join(TESTS);
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
         let litmus = Litmus::parse(&read(path)?);
         let mut fault = |what: String| {
             faults += 1;
-            println!("{} {}: {what}", paint.red("fault:"), path.display());
+            println!("{} {}: {what}", paint::red("fault:"), path.display());
         };
         if is_observed(&args.herd, &litmus.text)? {
             fault("what must never be observed may be observed".to_owned());

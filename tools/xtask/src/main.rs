@@ -23,10 +23,10 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anstyle::AnsiColor;
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 use crate::error::Error;
-use crate::paint::Paint;
 
 /// What a developer of Bellwire runs: the checks, the mutants of the orderings, and the fuzz targets.
 #[derive(Parser)]
@@ -98,38 +98,38 @@ enum Command {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let paint = Paint::for_stdout();
-    match run(args.command, paint) {
+    match run(args.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{} {error}", Paint::for_stderr().red("error:"));
+            let red = AnsiColor::Red.on_default();
+            anstream::eprintln!("{red}error:{red:#} {error}");
             ExitCode::FAILURE
         }
     }
 }
 
 /// Does what was asked; `false` when it was done and found a fault.
-fn run(command: Command, paint: Paint) -> Result<bool, Error> {
+fn run(command: Command) -> Result<bool, Error> {
     let root = root::find()?;
     match command {
         Command::Check => jobs::check(&root),
         Command::Test { jobs, keep_going, retry, parallel, within } => {
             let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
             let plan = jobs::Plan { jobs, keep_going, retry, parallel: parallel.get(), within };
-            jobs::run(&root, &plan, paint, stdout())
+            jobs::run(&root, &plan, stdout())
         }
         Command::List => {
             jobs::list();
             Ok(true)
         }
         Command::Proof => proof::run(&root),
-        Command::Figures(args) => figures::run(&root, &args, paint),
-        Command::Litmus(args) => litmus::run(&root, &args, paint),
-        Command::Budget(args) => budget::run(&root, &args, paint),
-        Command::Mutants(args) => mutants::run(&mutants::Layout::of_bellwire(root), &args, paint),
-        Command::Kill(args) => kill::run(&root, &args, paint),
-        Command::Fuzz(args) => fuzz::run(&root, &args, paint),
+        Command::Figures(args) => figures::run(&root, &args),
+        Command::Litmus(args) => litmus::run(&root, &args),
+        Command::Budget(args) => budget::run(&root, &args),
+        Command::Mutants(args) => mutants::run(&mutants::Layout::of_bellwire(root), &args),
+        Command::Kill(args) => kill::run(&root, &args),
+        Command::Fuzz(args) => fuzz::run(&root, &args),
     }
 }
 

@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 use file::Budget;
 use verdict::{Outcome, Verdict};
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 /// Counts, measures and prints; `true` when nothing is over its budget.
-pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let mut budget = Budget::read(root)?;
     let mut verdicts = Vec::new();
     if !args.ratios {
@@ -39,12 +39,12 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
         }
         println!("\ninstructions of one operation, counted by {}:", tools.valgrind);
         verdicts.extend(verdict::of_counts(&budget, &tools, &counted));
-        print(&verdicts, paint);
+        print(&verdicts);
     }
     if !args.counts {
         println!("\nratios to the machine's own cost, taken in turns:");
         let judged = ratios::judge(root, &budget)?;
-        print(&judged, paint);
+        print(&judged);
         verdicts.extend(judged);
     }
     let count = |outcome| verdicts.iter().filter(|one| one.outcome == outcome).count();
@@ -53,12 +53,12 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
     Ok(over == 0)
 }
 
-fn print(verdicts: &[Verdict], paint: Paint) {
+fn print(verdicts: &[Verdict]) {
     for verdict in verdicts {
         let line = verdict.to_string();
         let line = match verdict.outcome {
-            Outcome::Over => paint.red(&line),
-            Outcome::Open => paint.yellow(&line),
+            Outcome::Over => paint::red(&line),
+            Outcome::Open => paint::yellow(&line),
             Outcome::Within => line,
         };
         println!("{line}");

@@ -17,7 +17,7 @@ use self::build::Build;
 use self::campaign::{Event, Finding, Run};
 use self::planted::{Garden, PLANTS, Plant};
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 use crate::root::target_dir;
 
 /// How to run the fuzz targets.
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 /// Runs the targets and prints what became of them; `true` when no guarantee was broken, and every injected fault was
 /// found.
-pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let all = targets(root)?;
     if args.list {
         all.iter().for_each(|target| println!("{target}"));
@@ -60,11 +60,11 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
     println!("built in {}; each runs for {} s", seconds(start.elapsed()), args.seconds);
 
     let runs: Vec<Run> = names.iter().map(|name| plan(&build, name, args.seconds)).collect();
-    let tell = |event: Event<'_>| print_event(&event, paint);
+    let tell = |event: Event<'_>| print_event(&event);
     let mut findings = campaign::run_all(&runs, jobs(args), tell)?;
     findings.sort_by(|a, b| a.target.cmp(&b.target));
-    print_table(&findings, paint);
-    let missed = if args.planted { look_for_faults(&build, paint)? } else { 0 };
+    print_table(&findings);
+    let missed = if args.planted { look_for_faults(&build)? } else { 0 };
     print_summary(&findings, args.planted.then_some(missed), start.elapsed());
     Ok(missed == 0 && findings.iter().all(|finding| finding.passed))
 }
@@ -106,7 +106,7 @@ fn plan(build: &Build, target: &str, seconds: u32) -> Run {
     }
 }
 
-fn print_event(event: &Event<'_>, paint: Paint) {
+fn print_event(event: &Event<'_>) {
     match event {
         Event::Progress(runs) => {
             for (target, (progress, took)) in *runs {
@@ -120,15 +120,15 @@ fn print_event(event: &Event<'_>, paint: Paint) {
             }
         }
         Event::Over(finding) if finding.passed => {
-            println!("{}  {}", paint.green("ok    "), finding.target);
+            println!("{}  {}", paint::green("ok    "), finding.target);
         }
-        Event::Over(finding) => print_failure(finding, paint),
+        Event::Over(finding) => print_failure(finding),
     }
 }
 
-fn print_failure(finding: &Finding, paint: Paint) {
+fn print_failure(finding: &Finding) {
     let Finding { target, progress, .. } = finding;
-    println!("{}  {target}  {}", paint.red("BROKEN"), progress.panic.join("\n        "));
+    println!("{}  {target}  {}", paint::red("BROKEN"), progress.panic.join("\n        "));
     if let Some(artifact) = &progress.artifact {
         println!("        again: cargo run --package bellwire-fuzz --bin {target} -- {artifact}");
         println!(
@@ -137,11 +137,11 @@ fn print_failure(finding: &Finding, paint: Paint) {
     }
 }
 
-fn print_table(findings: &[Finding], paint: Paint) {
+fn print_table(findings: &[Finding]) {
     let head = "target      outcome  executions   a second     edges  new inputs";
-    println!("\n{}", paint.bold(head));
+    println!("\n{}", paint::bold(head));
     for Finding { target, progress, passed, took } in findings {
-        let outcome = if *passed { paint.green("ok     ") } else { paint.red("BROKEN ") };
+        let outcome = if *passed { paint::green("ok     ") } else { paint::red("BROKEN ") };
         let rate = u128::from(progress.executions) * 1000 / took.as_millis().max(1);
         println!(
             "{target:<10}  {outcome}  {:>10}  {rate:>9}  {:>8}  {:>10}",
@@ -151,28 +151,28 @@ fn print_table(findings: &[Finding], paint: Paint) {
 }
 
 /// Searches for every injected fault; returns how many were missed.
-fn look_for_faults(build: &Build, paint: Paint) -> Result<usize, Error> {
-    println!("\n{}", paint.bold("planted double fetches, each looked for without a seed"));
+fn look_for_faults(build: &Build) -> Result<usize, Error> {
+    println!("\n{}", paint::bold("planted double fetches, each looked for without a seed"));
     let garden = Garden::new(build, &build.target.with_file_name("fuzz-planted"))?;
     let mut missed = 0;
     for plant in &PLANTS {
         let (finding, why) = garden.look_for(plant)?;
-        print_plant(plant, &finding, why.as_deref(), paint);
+        print_plant(plant, &finding, why.as_deref());
         missed += usize::from(why.is_some());
     }
     Ok(missed)
 }
 
-fn print_plant(plant: &Plant, finding: &Finding, why: Option<&str>, paint: Paint) {
+fn print_plant(plant: &Plant, finding: &Finding, why: Option<&str>) {
     let executions = finding.progress.executions;
     match why {
         None => println!(
             "{}  {:<50} {executions:>6} executions: {}",
-            paint.green("found "),
+            paint::green("found "),
             plant.about,
             finding.progress.panic.get(1).map_or("", String::as_str)
         ),
-        Some(why) => println!("{}  {}: {why}", paint.red("MISSED"), plant.about),
+        Some(why) => println!("{}  {}: {why}", paint::red("MISSED"), plant.about),
     }
 }
 

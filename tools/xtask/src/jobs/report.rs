@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::Job;
-use crate::paint::Paint;
+use crate::paint;
 
 /// How many of the slowest tests are listed.
 const SLOWEST: usize = 20;
@@ -66,12 +66,12 @@ impl Outcome {
         matches!(self, Self::Passed | Self::Flaky)
     }
 
-    fn painted(self, paint: Paint) -> String {
+    fn painted(self) -> String {
         let text = format!("{self:<11}");
         match self {
-            Self::Passed => paint.green(&text),
-            Self::Failed | Self::OutOfTime => paint.red(&text),
-            Self::Flaky | Self::NotRun => paint.yellow(&text),
+            Self::Passed => paint::green(&text),
+            Self::Failed | Self::OutOfTime => paint::red(&text),
+            Self::Flaky | Self::NotRun => paint::yellow(&text),
         }
     }
 }
@@ -164,11 +164,11 @@ fn count(result: &str, kind: &str) -> u64 {
     part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
-pub(super) fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
-    println!("\n{}", paint.bold("job         outcome          time  "));
+pub(super) fn print_summary(reports: &[Report], took: Duration) {
+    println!("\n{}", paint::bold("job         outcome          time  "));
     for Report { job, outcome, took, note, .. } in reports {
         let line =
-            format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
+            format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(), seconds(*took));
         println!("{}", line.trim_end());
     }
     let failed: Vec<String> = reports
@@ -180,20 +180,20 @@ pub(super) fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
     if !failed.is_empty() {
         println!(
             "{}; again, alone: {}",
-            paint.red(&format!("{} failed", failed.len())),
+            paint::red(&format!("{} failed", failed.len())),
             failed.join(", ")
         );
     }
     let flaky = reports.iter().filter(|report| report.outcome == Outcome::Flaky).count();
     if flaky > 0 {
         let text = format!("{flaky} failed once and passed when run again: find out why");
-        println!("{}", paint.yellow(&text));
+        println!("{}", paint::yellow(&text));
     }
     if not_run > 0 {
-        println!("{}", paint.yellow(&format!("{not_run} not run")));
+        println!("{}", paint::yellow(&format!("{not_run} not run")));
     }
     if failed.is_empty() && not_run == 0 {
-        println!("{} in {}", paint.green("all passed"), seconds(took));
+        println!("{} in {}", paint::green("all passed"), seconds(took));
     }
 }
 

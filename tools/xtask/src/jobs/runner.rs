@@ -11,7 +11,7 @@ use super::output::Output;
 use super::report::{Notes, Outcome, Report, seconds};
 use super::{JOBS, Job, Plan};
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 
 /// What timeout(1) answers when it had to end its command, and when that took a SIGKILL.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
@@ -19,7 +19,6 @@ const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
 /// Runs jobs, each in a thread that waits for it.
 pub(super) struct Runner<'a, W> {
     pub(super) root: &'a Path,
-    pub(super) paint: Paint,
     pub(super) deadline: Option<Instant>,
     pub(super) output: Output<W>,
 }
@@ -117,7 +116,7 @@ impl<W: Write + Send> Runner<'_, W> {
                 command
             }
         };
-        if self.paint.is_on() {
+        if *paint::IS_ON {
             // The script's output goes through this program: cargo cannot see the terminal by itself.
             command.env("CARGO_TERM_COLOR", "always");
         }
@@ -126,7 +125,7 @@ impl<W: Write + Send> Runner<'_, W> {
     }
 
     fn title(&self, job: Job, text: &str) -> io::Result<()> {
-        self.output.write(job.name, format!("{}\n", self.paint.bold(text)).as_bytes())
+        self.output.write(job.name, format!("{}\n", paint::bold(text)).as_bytes())
     }
 
     /// Passes on what a script prints as it comes, up to its end.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::faults::{CHOICE, PLANTS, Plant};
 use crate::copy;
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 use crate::root::target_dir;
 
 /// How to kill.
@@ -50,7 +50,7 @@ const POINTS_FOR_A_PLANT: u64 = 10_000;
 const PATIENCE_FOR_A_PLANT: u64 = 4;
 
 /// Kills, and faults if asked; `false` when a survivor failed, or a bug was not found.
-pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let dir = target_dir(root).join("kill");
     fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
     // What is the same there already is left alone, so that only what has changed is built again.
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
     for (number, plant) in (1..).zip(&PLANTS).filter(|(_, plant)| plant.name.contains(wanted)) {
         let start = Instant::now();
         let verdict = campaign(&harness, number, args)?;
-        print(plant, &verdict, start.elapsed(), paint);
+        print(plant, &verdict, start.elapsed());
         tried += 1;
         found += usize::from(matches!(verdict, Verdict::Found { .. }));
     }
@@ -166,18 +166,18 @@ fn verdict(output: &[u8], errors: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-fn print(plant: &Plant, verdict: &Verdict, took: Duration, paint: Paint) {
+fn print(plant: &Plant, verdict: &Verdict, took: Duration) {
     let name = plant.name;
     let took = took.as_secs_f64();
     match verdict {
         Verdict::Found { address, what, kills } => {
-            println!("{}  {name}  {took:.0} s", paint.green("found "));
+            println!("{}  {name}  {took:.0} s", paint::green("found "));
             println!("        after {kills} kills at {address}: {}", brief(what));
         }
         Verdict::Missed { kills } => {
-            println!("{}  {name}  {took:.0} s, {kills} kills", paint.red("MISSED"));
+            println!("{}  {name}  {took:.0} s, {kills} kills", paint::red("MISSED"));
         }
-        Verdict::Broken(log) => println!("{}  {name}\n{log}", paint.red("BROKEN")),
+        Verdict::Broken(log) => println!("{}  {name}\n{log}", paint::red("BROKEN")),
     }
 }
 

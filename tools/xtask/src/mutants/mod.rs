@@ -18,7 +18,7 @@ use proc_macro2::LexError;
 use self::campaign::{Finding, Verdict};
 use self::mutation::Mutation;
 use crate::error::Error;
-use crate::paint::Paint;
+use crate::paint;
 use crate::root::target_dir;
 
 /// How to run the mutants.
@@ -89,7 +89,7 @@ impl Mutant {
 }
 
 /// Runs the mutants and prints what became of them; `true` when the tests noticed all.
-pub(crate) fn run(layout: &Layout, args: &Args, paint: Paint) -> Result<bool, Error> {
+pub(crate) fn run(layout: &Layout, args: &Args) -> Result<bool, Error> {
     let start = Instant::now();
     let all = find(layout)?;
     if all.is_empty() {
@@ -105,13 +105,12 @@ pub(crate) fn run(layout: &Layout, args: &Args, paint: Paint) -> Result<bool, Er
     }
     if args.list {
         mutants.iter().for_each(|mutant| println!("{}", mutant.row().trim_end()));
-        print_skipped(&skipped, paint);
+        print_skipped(&skipped);
         return Ok(true);
     }
-    let findings =
-        campaign::campaign(layout, &mutants, jobs(args), |event| print_event(&event, paint))?;
-    print_skipped(&skipped, paint);
-    Ok(print_summary(&findings, skipped.len(), start.elapsed(), paint))
+    let findings = campaign::campaign(layout, &mutants, jobs(args), |event| print_event(&event))?;
+    print_skipped(&skipped);
+    Ok(print_summary(&findings, skipped.len(), start.elapsed()))
 }
 
 fn jobs(args: &Args) -> usize {
@@ -155,38 +154,38 @@ fn sources(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_event(event: &campaign::Event<'_>, paint: Paint) {
+fn print_event(event: &campaign::Event<'_>) {
     match event {
         campaign::Event::Baseline { tests, took, workers } => println!(
             "nothing weakened: {tests} tests pass in {:.1} s; now one mutant at a time, {workers} workers",
             took.as_secs_f64()
         ),
-        campaign::Event::Found(finding) => print_finding(finding, paint),
+        campaign::Event::Found(finding) => print_finding(finding),
     }
 }
 
-fn print_finding(finding: &Finding, paint: Paint) {
+fn print_finding(finding: &Finding) {
     let Finding { mutant, verdict, took } = finding;
     let row = format!("{} {:>6.1} s", mutant.row(), took.as_secs_f64());
     match verdict {
-        Verdict::Caught { by } => println!("{}  {row}  by {}", paint.green("caught   "), by.test),
-        Verdict::Survived => println!("{}  {row}", paint.red("SURVIVED ")),
+        Verdict::Caught { by } => println!("{}  {row}  by {}", paint::green("caught   "), by.test),
+        Verdict::Survived => println!("{}  {row}", paint::red("SURVIVED ")),
         Verdict::TimedOut { test } => {
-            println!("{}  {row}  in {}", paint.red("TIMED OUT"), test.test);
+            println!("{}  {row}  in {}", paint::red("TIMED OUT"), test.test);
         }
-        Verdict::Broken { log } => println!("{}  {row}\n{log}", paint.red("NO BUILD ")),
+        Verdict::Broken { log } => println!("{}  {row}\n{log}", paint::red("NO BUILD ")),
     }
 }
 
-fn print_skipped(skipped: &[Mutant], paint: Paint) {
+fn print_skipped(skipped: &[Mutant]) {
     for mutant in skipped {
         let reason = mutant.mutation.equivalent.as_deref().unwrap_or_default();
-        println!("{}  {}  because {reason}", paint.yellow("skipped  "), mutant.row());
+        println!("{}  {}  because {reason}", paint::yellow("skipped  "), mutant.row());
     }
 }
 
 /// Prints the sum; `true` when every mutant was caught.
-fn print_summary(findings: &[Finding], skipped: usize, took: Duration, paint: Paint) -> bool {
+fn print_summary(findings: &[Finding], skipped: usize, took: Duration) -> bool {
     let [mut caught, mut survived, mut timed_out, mut broken] = [0_usize; 4];
     for finding in findings {
         *match finding.verdict {
@@ -209,7 +208,7 @@ fn print_summary(findings: &[Finding], skipped: usize, took: Duration, paint: Pa
         ),
     ];
     for (_, text) in advice.into_iter().filter(|(count, _)| *count > 0) {
-        println!("{}", paint.red(text));
+        println!("{}", paint::red(text));
     }
     println!(
         "summary: {} mutants: {caught} caught, {survived} survived, {timed_out} timed out, {broken} did not \
