@@ -2,14 +2,12 @@
 //! possible here.
 
 pub mod plain;
-mod usage;
 
 use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use crate::{Holdings, Ran};
-pub use usage::usage;
+use crate::{Holdings, Ran, Usage};
 
 /// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = false;
@@ -22,20 +20,24 @@ pub fn exec(_: &mut Command) -> io::Error {
     io::ErrorKind::Unsupported.into()
 }
 
-/// Stops all threads of a process.
-///
-/// # Errors
-/// Always: [`io::ErrorKind::Unsupported`].
-pub fn stop(_: u32) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+macro_rules! unsupported {
+    ($($name:ident($($argument:ty),*) -> $returns:ty;)*) => {$(
+        /// Not possible on Windows.
+        ///
+        /// # Errors
+        /// Always: [`io::ErrorKind::Unsupported`].
+        pub fn $name($(_: $argument),*) -> io::Result<$returns> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    )*};
 }
 
-/// Resumes a stopped process.
-///
-/// # Errors
-/// Always: [`io::ErrorKind::Unsupported`].
-pub fn go_on(_: u32) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+unsupported! {
+    stop(u32) -> ();
+    go_on(u32) -> ();
+    holdings(u32) -> Holdings;
+    usage(u32) -> Usage;
+    run_within(&mut Command, Duration, usize, &Interrupt) -> Ran;
 }
 
 /// Returns whether every thread of the process is stopped.
@@ -65,24 +67,8 @@ impl Interrupt {
     pub fn end(&self) {}
 }
 
-/// Runs a command with a time limit.
-///
-/// # Errors
-/// Always: [`io::ErrorKind::Unsupported`].
-pub fn run_within(_: &mut Command, _: Duration, _: usize, _: &Interrupt) -> io::Result<Ran> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// Shields the processes that this one starts from interrupts.
 pub fn keep_signals_off(_: &mut Command) {}
 
 /// Makes this process end with its parent.
 pub fn end_with_parent() {}
-
-/// Returns the resources that the process holds now.
-///
-/// # Errors
-/// Always: [`io::ErrorKind::Unsupported`].
-pub fn holdings(_: u32) -> io::Result<Holdings> {
-    Err(io::ErrorKind::Unsupported.into())
-}
