@@ -11,20 +11,14 @@ use std::io;
 use std::process::ExitCode;
 
 use bellwire_hostile::attacks::{self, ATTACKS, Attack};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser};
 
 use crate::report::Format;
 use crate::runner::{RunOptions, Runner};
 
 /// Hostile clients against a server in a small memory cgroup, beside an honest client.
 #[derive(Debug, Parser)]
-struct Cli {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
+enum Cli {
     /// List the attacks.
     List,
     /// Run attacks, one after the other.
@@ -47,9 +41,9 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    let run = match Cli::parse().action {
-        Action::Run(run) => run,
-        Action::List => {
+    let run = match Cli::parse() {
+        Cli::Run(run) => run,
+        Cli::List => {
             for Attack { name, about, .. } in &ATTACKS {
                 println!("{name:<20} {about}");
             }
