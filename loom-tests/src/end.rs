@@ -217,6 +217,11 @@ impl End {
         Some(record)
     }
 
+    /// Takes what is there at so many looks.
+    pub fn look(&mut self, looks: usize) -> Vec<Record> {
+        (0..looks).filter_map(|_| self.take()).collect()
+    }
+
     /// Takes the next record, sleeping until there is one, and frees its room.
     pub fn receive(&mut self) -> Record {
         loop {

@@ -34,19 +34,11 @@ fn what_is_published_around_a_switch_is_seen_whole_or_not_at_all() {
             sender.send(2, LARGE);
             assert_eq!(sender.epoch(), 2);
         });
-        let mut seen = 0;
-        for _ in 0..2 {
-            if let Some(record) = receiver.take() {
-                seen += 1;
-                assert_eq!(record.id, seen);
-            }
-        }
+        let mut records = receiver.look(2);
         thread.join().unwrap();
-        while let Some(record) = receiver.take() {
-            seen += 1;
-            assert_eq!(record.id, seen);
-        }
-        assert_eq!(seen, 2);
+        records.extend(receiver.look(3));
+        let seen: Vec<_> = records.iter().map(|record| (record.id, record.len)).collect();
+        assert_eq!(seen, [(1, 16), (2, 32)]);
     });
 }
 
