@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
-/// Copies a folder without what is hidden or was built in it, and removes the files that are gone there: cargo builds what it
-/// finds.
+/// Copies a folder without what is hidden, was built in it or holds the copy, and removes the files that are gone there: cargo
+/// builds what it finds.
 pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
     fs::create_dir_all(to).map_err(Error::file("create", to))?;
     let mut names = Vec::new();
@@ -19,7 +19,7 @@ pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
         let (name, path) = (entry.file_name(), entry.path());
         if kind.is_file() {
             file(&path, &to.join(&name))?;
-        } else if kind.is_dir() && !is_left_out(&path) {
+        } else if kind.is_dir() && !is_left_out(&path) && !to.starts_with(&path) {
             dir(&path, &to.join(&name))?;
         }
         names.push(name);
@@ -88,4 +88,20 @@ pub(crate) fn cargo(dir: &Path, command: &mut Command) -> Result<Result<String, 
         .map_err(Error::spawn("cargo"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    #[test]
+    fn a_copy_inside_the_folder_is_not_copied_into_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let copy = root.path().join("target/copy");
+        super::write(&root.path().join("src/a.rs"), "a").unwrap();
+        super::dir(root.path(), &copy).unwrap();
+        super::dir(root.path(), &copy).unwrap();
+        assert_eq!(fs::read(copy.join("src/a.rs")).unwrap(), b"a");
+        assert!(!copy.join("target").exists());
+    }
 }
