@@ -2,7 +2,7 @@
 //! executions.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::build::Build;
 use super::campaign::{self, Finding, Run};
@@ -73,61 +73,54 @@ impl Plant {
     }
 }
 
-/// A copy of the workspace in which one fault after the other is built and searched for.
-#[derive(Debug)]
-pub(super) struct Garden {
-    root: PathBuf,
-    build: Build,
+/// Copies the workspace of `build` to `dir`, in which one fault after the other is built and searched for; what was built there
+/// before stays.
+pub(super) fn copied(build: &Build, dir: &Path) -> Result<Build, Error> {
+    copy::dir(&build.root, dir)?;
+    let planted = Build { root: dir.to_path_buf(), target: dir.join("target") };
+    copy::built(&build.target, &planted.target)?;
+    Ok(planted)
 }
 
-impl Garden {
-    /// Copies the workspace of `build` to `dir`; what was built there before stays.
-    pub(super) fn new(build: &Build, dir: &Path) -> Result<Self, Error> {
-        copy::dir(&build.root, dir)?;
-        let planted = Build { root: dir.to_path_buf(), target: dir.join("target") };
-        copy::built(&build.target, &planted.target)?;
-        Ok(Self { root: build.root.clone(), build: planted })
+/// Builds the fault into the copy of the workspace at `root`, and searches for it without a seed. `None` when it was found,
+/// else why it was not.
+pub(super) fn look_for(
+    plant: &Plant,
+    root: &Path,
+    copied: &Build,
+) -> Result<(Finding, Option<String>), Error> {
+    let (text, changed) = plant.apply(root)?;
+    let planted = copied.root.join(plant.file);
+    let write = |text: &str| fs::write(&planted, text).map_err(Error::file("write", &planted));
+    write(&changed)?;
+    let built = copied.build_quietly(TARGET);
+    write(&text)?;
+    built?.map_err(|log| Error::PlantBuild { about: plant.about, log })?;
+    let dir = copied.root.join("campaign");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).map_err(Error::file("remove", &dir))?;
     }
-
-    /// Builds the fault, and searches for it without a seed. `None` when it was found, else why it was not.
-    pub(super) fn look_for(&self, plant: &Plant) -> Result<(Finding, Option<String>), Error> {
-        let (text, changed) = plant.apply(&self.root)?;
-        let planted = self.build.root.join(plant.file);
-        let write = |text: &str| fs::write(&planted, text).map_err(Error::file("write", &planted));
-        write(&changed)?;
-        let built = self.build.build_quietly(TARGET);
-        write(&text)?;
-        built?.map_err(|log| Error::PlantBuild { about: plant.about, log })?;
-        self.campaign()
-    }
-
-    fn campaign(&self) -> Result<(Finding, Option<String>), Error> {
-        let dir = self.build.root.join("campaign");
-        if dir.exists() {
-            fs::remove_dir_all(&dir).map_err(Error::file("remove", &dir))?;
-        }
-        let run = Run {
-            target: TARGET.to_owned(),
-            program: self.build.program(TARGET),
-            corpora: vec![dir.join("corpus")],
-            artifacts: dir.join("artifacts"),
-            log: dir.join("log"),
-            // The seed is the same each time: found is found.
-            options: vec![
-                format!("-runs={EXECUTIONS}"),
-                "-seed=1".to_owned(),
-                "-len_control=0".to_owned(),
-                "-max_len=512".to_owned(),
-            ],
-        };
-        let finding = campaign::run(&run, |_, _| {})?;
-        let why = match (finding.passed, finding.progress.panic.is_empty()) {
-            (true, _) => Some(format!("it was not found in {EXECUTIONS} executions")),
-            (false, true) => Some(format!("the run failed otherwise: see {}", run.log.display())),
-            (false, false) => None,
-        };
-        Ok((finding, why))
-    }
+    let run = Run {
+        target: TARGET.to_owned(),
+        program: copied.program(TARGET),
+        corpora: vec![dir.join("corpus")],
+        artifacts: dir.join("artifacts"),
+        log: dir.join("log"),
+        // The seed is the same each time: found is found.
+        options: vec![
+            format!("-runs={EXECUTIONS}"),
+            "-seed=1".to_owned(),
+            "-len_control=0".to_owned(),
+            "-max_len=512".to_owned(),
+        ],
+    };
+    let finding = campaign::run(&run, |_, _| {})?;
+    let why = match (finding.passed, finding.progress.panic.is_empty()) {
+        (true, _) => Some(format!("it was not found in {EXECUTIONS} executions")),
+        (false, true) => Some(format!("the run failed otherwise: see {}", run.log.display())),
+        (false, false) => None,
+    };
+    Ok((finding, why))
 }
 
 #[cfg(test)]
