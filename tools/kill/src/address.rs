@@ -34,7 +34,7 @@ pub(crate) enum AddressError {
     Phase(String),
 }
 
-fn names() -> String {
+pub(crate) fn names() -> String {
     Phase::all().map(|phase| phase.name).collect::<Vec<_>>().join(", ")
 }
 

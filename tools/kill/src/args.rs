@@ -22,18 +22,12 @@ pub(crate) struct Args {
     /// Kill only in phases whose name contains this text.
     #[arg(long, value_name = "TEXT", conflicts_with = "only")]
     pub(crate) phase: Option<String>,
-    /// How many processors to use, each with its own victims and survivors; all by default.
-    #[arg(long, value_name = "N")]
-    pub(crate) workers: Option<usize>,
     /// Stop after this many findings.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) findings: usize,
     /// How long a survivor may take to detect a death and to release everything, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) patience: u64,
-    /// List the phases, and kill nothing.
-    #[arg(long)]
-    pub(crate) list: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,

@@ -68,8 +68,7 @@ impl Drop for Workers {
 pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     let start = Instant::now();
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let count = args.workers.unwrap_or(processors);
-    let count = count.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1));
+    let count = processors.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1));
     let (send, reports) = mpsc::channel();
     set_child_subreaper(true).map_err(system("become a child subreaper"))?;
     let mut workers = Workers(Vec::new());

@@ -53,11 +53,8 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     let phases = args.phases();
     if phases.is_empty() {
-        return Err(Error::Usage("there is no phase of that name: see --list".to_owned()));
-    }
-    if args.list {
-        phases.iter().for_each(|phase| println!("{phase}"));
-        return Ok(true);
+        let why = format!("there is no phase of that name: {}", address::names());
+        return Err(Error::Usage(why));
     }
     if let Some([index, of]) = args.worker.as_deref() {
         worker::run(args, seed(args), *index, *of)?;

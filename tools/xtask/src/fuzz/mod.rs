@@ -34,19 +34,12 @@ pub(crate) struct Args {
     /// Then inject double fetches into a copy of core, one at a time: each must be found within 10 000 executions.
     #[arg(long)]
     planted: bool,
-    /// Print the targets and do not run them.
-    #[arg(long)]
-    list: bool,
 }
 
 /// Runs the targets and prints what became of them; `true` when no guarantee was broken, and every injected fault was
 /// found.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let all = targets(root)?;
-    if args.list {
-        all.iter().for_each(|target| println!("{target}"));
-        return Ok(true);
-    }
     if let Some(name) = args.targets.iter().find(|name| !all.contains(name)) {
         return Err(Error::NoTarget { name: name.clone(), known: all.join(", ") });
     }
