@@ -172,37 +172,22 @@ pub(super) struct Figure {
     allowed: f64,
 }
 
+const fn figure(
+    (name, check): (&'static str, &'static str),
+    of: fn(&Sample) -> u64,
+    print: fn(u64) -> String,
+    allowed: f64,
+) -> Figure {
+    Figure { name, check, of, print, allowed }
+}
+
 pub(super) const FIGURES: [Figure; 4] = [
-    Figure {
-        name: "descriptors",
-        check: "descriptors_flat",
-        of: |sample| sample.descriptors,
-        print: count,
-        allowed: 5.0,
-    },
-    Figure {
-        name: "threads",
-        check: "threads_flat",
-        of: |sample| sample.threads,
-        print: count,
-        // The reaper starts with its first descriptor.
-        allowed: 2.0,
-    },
-    Figure {
-        name: "memfds",
-        check: "memfds_flat",
-        of: |sample| sample.memfds,
-        print: count,
-        allowed: 5.0,
-    },
-    Figure {
-        name: "resident",
-        check: "rss_flat",
-        of: |sample| sample.rss,
-        print: bytes,
-        // Buffers filled by messages of up to half a mebibyte, late in some sessions.
-        allowed: 12.0 * 1024.0 * 1024.0,
-    },
+    figure(("descriptors", "descriptors_flat"), |sample| sample.descriptors, count, 5.0),
+    // The reaper starts with its first descriptor.
+    figure(("threads", "threads_flat"), |sample| sample.threads, count, 2.0),
+    figure(("memfds", "memfds_flat"), |sample| sample.memfds, count, 5.0),
+    // Buffers filled by messages of up to half a mebibyte, late in some sessions.
+    figure(("resident", "rss_flat"), |sample| sample.rss, bytes, 12.0 * 1024.0 * 1024.0),
 ];
 
 /// The two processes that live through the whole run, in the order of a sample.

@@ -95,13 +95,13 @@ impl Worker {
                 .timeout(timeout)
                 .connect_timeout(connect_timeout)
         };
-        let letters = || Letters { who: args.who, thread, sequence: 0 };
+        let last = Header { who: args.who, thread, sequence: 0, answer: 0 };
         Self {
             random: Rng::with_seed(args.seed ^ (args.who << 32) ^ thread),
             stops_taking: args.stops_taking,
             steady: Line {
                 client: Client::with_config(run_dir, config(STEADY)),
-                letters: letters(),
+                last,
                 patience: STEADY,
                 consumer_calls: Arc::clone(&consumer_calls),
                 call_counts: |consumer_calls| &mut consumer_calls.steady,
@@ -110,7 +110,7 @@ impl Worker {
             },
             fragile: Line {
                 client: Client::with_config(run_dir, config(FRAGILE)),
-                letters: letters(),
+                last,
                 patience: FRAGILE,
                 consumer_calls,
                 call_counts: |consumer_calls| &mut consumer_calls.fragile,
@@ -157,25 +157,11 @@ impl Worker {
     }
 }
 
-/// Numbers the requests of a thread.
-struct Letters {
-    who: u64,
-    thread: u64,
-    sequence: u64,
-}
-
-impl Letters {
-    fn next(&mut self, answer: u64) -> Header {
-        self.sequence += 1;
-        let Self { who, thread, sequence } = *self;
-        Header { who, thread, sequence, answer }
-    }
-}
-
 /// A thread's calls to one service.
 struct Line<S: Service> {
     client: Client<S>,
-    letters: Letters,
+    /// The last request, which has the thread's highest number.
+    last: Header,
     /// How long an answer may take.
     patience: Duration,
     consumer_calls: Arc<Mutex<ConsumerCalls>>,
@@ -202,7 +188,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
 
     /// Makes one call and checks its answer.
     fn call(&mut self, request: usize, answer: u64) {
-        let header = self.letters.next(answer);
+        let header = self.last.next(answer);
         let bytes = header.write(request);
         self.book(|call_counts| {
             call_counts.made += 1;
@@ -228,7 +214,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         let Ok(session) = self.client.connect() else { return };
         let mut waiting: BTreeMap<Ticket, Header> = BTreeMap::new();
         for _ in 0..requests {
-            let header = self.letters.next(SHORTEST as u64);
+            let header = self.last.next(SHORTEST as u64);
             let sent = session.submit(&header.write(SHORTEST));
             let mut consumer_calls = lock(&self.consumer_calls);
             let call_counts = (self.call_counts)(&mut consumer_calls);

@@ -18,6 +18,12 @@ const SUM: usize = 8;
 pub(super) const SHORTEST: usize = HEAD + SUM;
 
 impl Header {
+    /// Makes this the header of the thread's next request, and returns it.
+    pub(super) fn next(&mut self, answer: u64) -> Self {
+        *self = Self { sequence: self.sequence + 1, answer, ..*self };
+        *self
+    }
+
     /// Returns the message, `len` bytes long: its head, bytes that no other message has, and its checksum.
     pub(super) fn write(&self, len: usize) -> Vec<u8> {
         let body = len.max(SHORTEST) - SUM;
