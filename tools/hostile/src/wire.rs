@@ -76,10 +76,11 @@ impl Target {
     pub fn connect(&self, service: &str) -> Option<OwnedFd> {
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::SEQPACKET;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).or_pause()?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
+        let socket = socket.ok().or_else(pause)?;
         let path = self.run_dir.join(service).with_extension("sock");
-        rustix::net::connect(&socket, &SocketAddrUnix::new(&path).ok()?).or_pause()?;
-        Some(socket)
+        let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(&path).ok()?);
+        connected.map_or_else(|_| pause(), |()| Some(socket))
     }
 
     /// Connects, and sends HELLO.
@@ -306,17 +307,6 @@ pub fn rest() {
 pub fn pause<T>() -> Option<T> {
     rest();
     None
-}
-
-/// Turns a failure into a pause, after which the caller tries again.
-trait OrPause<T> {
-    fn or_pause(self) -> Option<T>;
-}
-
-impl<T, E> OrPause<T> for Result<T, E> {
-    fn or_pause(self) -> Option<T> {
-        self.ok().or_else(pause)
-    }
 }
 
 /// Waits up to two seconds for the next message.
