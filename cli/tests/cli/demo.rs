@@ -59,11 +59,15 @@ fn every_check_holds_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn the_burst_grows_lanes_and_shrinks_them_on_the_sessions_that_were_open() {
+fn without_cgroups_to_make_the_burst_grows_lanes_and_shrinks_them_on_the_sessions_that_were_open() {
     let place = Place::new();
     let ended = place.run(&["demo", "--seconds", "1", "--json", "--cgroups", "0"]);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
     let report = ended.json();
+    assert_eq!((ended.status, &report["ok"]), (Some(0), &true.into()), "{report:#}");
+    // The real ones are served.
+    assert_eq!(report["checks"]["cgroups_found"], Value::Null);
+    assert_eq!(report["cgroups"]["made"], 0);
+    assert!(report["consumer"]["lookups"]["made"].as_u64() > Some(0));
     let (burst, provider) = (&report["consumer"]["burst"], &report["provider"]);
     let shown = burst["snapshots"].as_array().unwrap().iter().map(|shown| &shown["cgroups"]);
     assert!(shown.eq([16, 100_000, 16].map(Value::from).iter()), "{burst:#}");
@@ -126,17 +130,6 @@ fn it_tells_each_second_and_each_check_in_plain_lines() {
     let skipped = ended.stdout.matches("  – ").count();
     assert_eq!(ended.stdout.matches("  ✓ ").count() + skipped, CHECKS.len(), "{}", ended.stdout);
     assert!(!ended.stdout.contains('\x1b') && !ended.stdout.contains('✗'));
-}
-
-#[test]
-fn without_cgroups_to_make_the_real_ones_are_served() {
-    let place = Place::new();
-    let ended = place.run(&["demo", "--seconds", "1", "--json", "--cgroups", "0"]);
-    let report = ended.json();
-    assert_eq!((ended.status, &report["ok"]), (Some(0), &true.into()), "{report:#}");
-    assert_eq!(report["checks"]["cgroups_found"], Value::Null);
-    assert_eq!(report["cgroups"]["made"], 0);
-    assert!(report["consumer"]["lookups"]["made"].as_u64() > Some(0));
 }
 
 #[test]

@@ -33,17 +33,12 @@ impl Apps {
     }
 
     fn provider(&self) -> Running {
-        let mut provider =
-            self.place.start(&["provide", "apps", "--root", self.proc.to_str().unwrap()]);
-        assert!(provider.stderr_until("providing").contains("apps-lookup"));
-        provider
+        self.place.provide(&["apps", "--root", self.proc.to_str().unwrap()])
     }
 }
 
 fn cgroups(place: &Place) -> Running {
-    let root = place.root();
-    let mut provider =
-        place.start(&["provide", "cgroups-lookup", "--root", root.to_str().unwrap()]);
+    let mut provider = place.start(&["provide", "cgroups-lookup", &place.root_option()]);
     let line = provider.stderr_until("providing");
     assert!(line.contains("cgroups-lookup") && line.contains("3 cgroups"), "{line}");
     provider

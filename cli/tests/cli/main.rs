@@ -7,7 +7,6 @@
     reason = "all of this is tests; clippy exempts only the functions that are marked so"
 )]
 
-mod bench;
 mod call;
 mod cgroups;
 mod demo;
@@ -16,8 +15,8 @@ mod help;
 mod lookup;
 mod ls;
 mod ping;
+mod programs;
 mod provide;
 mod stat;
 mod support;
-mod trace;
 mod watch;

@@ -1,16 +1,4 @@
-use bellwire::{RunDir, Server, Service};
-
 use crate::support::{Place, Signal, has_shell};
-
-/// A service that the command does not know.
-struct Foreign;
-
-impl Service for Foreign {
-    const NAME: &'static str = "foreign";
-    const METHOD: u32 = 42;
-    type Request = u64;
-    type Response = u64;
-}
 
 #[test]
 fn a_known_service_is_called_on_one_session() {
@@ -45,10 +33,7 @@ fn each_try_is_an_object_for_programs() {
 #[test]
 fn any_service_is_measured_by_handshakes() {
     let place = Place::new();
-    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
-    builder.serve::<Foreign>(|_, number| Ok(number)).unwrap();
-    let server = builder.start().unwrap();
-
+    let server = place.foreign();
     let refused = place.run(&["ping", "foreign", "-c", "2", "-i", "0s"]);
     assert_eq!(refused.status, Some(0), "a refusal answers: {refused:?}");
     assert!(refused.stdout.contains("one handshake each"), "{refused:?}");

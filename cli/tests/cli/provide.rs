@@ -1,13 +1,12 @@
+use std::fs;
 use std::path::PathBuf;
-use std::{fs, io};
 
 use crate::support::{Ended, ONE, OTHER, Place, Signal, chmod, has_shell};
 
 #[test]
 fn a_provider_tells_where_and_what_it_provides() {
     let place = Place::new();
-    let root = place.root();
-    let mut provider = place.start(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
+    let mut provider = place.start(&["provide", "cgroups", &place.root_option()]);
     let line = provider.stderr_until("providing");
     for part in [place.address().as_str(), "3 cgroups", "v2", "1.00 s"] {
         assert!(line.contains(part), "{line}");
@@ -52,7 +51,7 @@ fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
 fn a_second_provider_is_refused_and_told_who_holds_the_name() {
     let place = Place::new();
     let first = place.provider();
-    let second = place.run(&["provide", "cgroups", "--root", place.root().to_str().unwrap()]);
+    let second = place.run(&["provide", "cgroups", &place.root_option()]);
     assert_eq!(second.status, Some(7));
     assert!(second.stderr.contains(&format!("process {} provides", first.pid())), "{second:?}");
     assert!(second.stderr.contains("--run-dir"), "{second:?}");
@@ -107,8 +106,7 @@ fn nothing_is_provided_where_others_may_put_something_in_its_place() {
         return;
     }
     let place = Place::new();
-
-    fs::create_dir(place.run_dir()).or_else(exists).unwrap();
+    fs::create_dir(place.run_dir()).unwrap();
     chmod("0777", &place.run_dir());
     let unsafe_dir = place.run(&["provide", "cgroups"]);
     assert_eq!(unsafe_dir.status, Some(1));
@@ -118,12 +116,9 @@ fn nothing_is_provided_where_others_may_put_something_in_its_place() {
 #[test]
 fn a_client_without_the_providers_token_is_refused() {
     let place = Place::new();
-    let (root, file) = (place.root(), place.root().join("token"));
+    let file = place.root().join("token");
     fs::write(&file, format!("{ONE}\n")).unwrap();
-    let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
-    let mut command = place.command(&args);
-    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", ONE));
-    provider.stderr_until("providing");
+    let _provider = place.provider_with("BELLWIRE_TOKEN", ONE);
     let get = &["get", "cgroups", "--timeout", "9s"][..];
     for client in [get, &["ping", "cgroups-snapshot", "-c1"]] {
         let ended = place.run(client);
@@ -147,10 +142,7 @@ fn a_client_without_the_providers_token_is_refused() {
 #[test]
 fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
     let place = Place::new();
-    let args = ["provide", "cgroups", "--root", place.root().to_str().unwrap()].map(str::to_owned);
-    let args = args.each_ref().map(String::as_str);
-    let mut provider = crate::support::Running::of(place.command(&args).env("BELLWIRE_TOKEN", ONE));
-    provider.stderr_until("providing");
+    let mut provider = place.provider_with("BELLWIRE_TOKEN", ONE);
     let client = place.run(&["get", "cgroups", "--timeout", "9s"]);
     assert_eq!(client.status, Some(4), "{client:?}");
     let line = provider.stderr_until("was refused");
@@ -175,18 +167,10 @@ fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
 #[test]
 fn two_systemd_units_and_a_shell_understand_each_other() {
     let place = Place::new();
-    let root = place.root();
-    let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
-    let mut command = place.command(&args);
-    let mut provider = crate::support::Running::of(command.env("INVOCATION_ID", ONE));
-    provider.stderr_until("providing");
+    let _provider = place.provider_with("INVOCATION_ID", ONE);
     let get = ["get", "cgroups", "--timeout", "9s"];
     for id in ["", OTHER] {
         let ended = Ended::of(place.command(&get).env("INVOCATION_ID", id));
         assert_eq!(ended.status, Some(0), "{ended:?}");
     }
-}
-
-fn exists(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }

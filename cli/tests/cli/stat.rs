@@ -1,29 +1,11 @@
-use bellwire::{Client, HandlerError, RunDir, Server, Service};
+use bellwire::{Client, RunDir, Server};
 
-use crate::support::{ONE, Place, Signal};
+use crate::support::{Foreign, ONE, Place, Signal};
 
-/// A service whose method the command does not know.
-struct Foreign;
-
-impl Service for Foreign {
-    const NAME: &'static str = "foreign";
-    const METHOD: u32 = 42;
-    type Request = u64;
-    type Response = u64;
-}
-
-/// Provides it, after five calls of which two failed.
+/// A provider, after five calls of which two failed.
 fn foreign(place: &Place) -> Server {
-    let run_dir = RunDir::new(place.run_dir());
-    let mut builder = Server::builder(&run_dir);
-    let fail = |number| HandlerError::new(format!("{number} is odd"));
-    builder
-        .serve::<Foreign>(
-            move |_, number| if number % 2 == 0 { Ok(number) } else { Err(fail(number)) },
-        )
-        .unwrap();
-    let server = builder.start().unwrap();
-    let mut client = Client::<Foreign>::new(&run_dir);
+    let server = place.foreign();
+    let mut client = Client::<Foreign>::new(&RunDir::new(place.run_dir()));
     for number in 0..5 {
         assert_eq!(client.call(&number).is_ok(), number % 2 == 0);
     }
@@ -130,10 +112,7 @@ fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
         (Some(3), &"absent".into())
     );
 
-    let root = place.root();
-    let mut command = place.command(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
-    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", ONE));
-    provider.stderr_until("providing");
+    let _provider = place.provider_with("BELLWIRE_TOKEN", ONE);
     let refused = place.run(&["stat"]);
     assert_eq!(refused.status, Some(4), "{refused:?}");
     assert!(refused.stdout.contains("BELLWIRE_TOKEN"), "{refused:?}");

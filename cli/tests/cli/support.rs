@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use bellwire::{RunDir, Server};
 use serde_json::Value;
 pub(crate) use spawn::spawn;
 use tempfile::TempDir;
@@ -49,6 +50,11 @@ pub(crate) struct Running {
     stderr: Receiver<String>,
 }
 
+/// A service that the command does not know, served by [`Place::foreign`].
+#[derive(bellwire::Service)]
+#[service(name = "foreign", method = 42, request = u64, response = u64)]
+pub(crate) struct Foreign;
+
 /// Two tokens.
 pub(crate) const ONE: &str = "00112233445566778899aabbccddeeff";
 pub(crate) const OTHER: &str = "10112233445566778899aabbccddeeff";
@@ -85,6 +91,15 @@ impl Place {
         place
     }
 
+    /// A server of this process: it fails odd numbers.
+    pub(crate) fn foreign(&self) -> Server {
+        let even = |number: u64| number.is_multiple_of(2).then_some(number);
+        let mut builder = Server::builder(&RunDir::new(self.run_dir()));
+        let served = builder.serve::<Foreign>(move |_, number| even(number).ok_or("odd".into()));
+        served.unwrap();
+        builder.start().unwrap()
+    }
+
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")
     }
@@ -99,7 +114,7 @@ impl Place {
 
     /// What clients of the only endpoint connect to.
     pub(crate) fn address(&self) -> String {
-        let endpoints = bellwire::RunDir::new(self.run_dir()).endpoints().unwrap();
+        let endpoints = RunDir::new(self.run_dir()).endpoints().unwrap();
         assert_eq!(endpoints.len(), 1, "{endpoints:?}");
         endpoints[0].address()
     }
@@ -130,14 +145,25 @@ impl Place {
         Running::of(&mut self.command(args))
     }
 
+    /// The option for the synthetic hierarchy.
+    pub(crate) fn root_option(&self) -> String {
+        format!("--root={}", self.root().display())
+    }
+
+    /// A provider of a subject, with these options, that is ready.
+    pub(crate) fn provide(&self, args: &[&str]) -> Running {
+        Running::providing(&mut self.command(&[&["provide"], args].concat()))
+    }
+
     /// A provider of the synthetic hierarchy, that looks often and is ready.
     pub(crate) fn provider(&self) -> Running {
-        let root = self.root();
-        let root = root.to_str().unwrap();
-        let mut provider =
-            self.start(&["provide", "cgroups", "--root", root, "--interval", "5ms", "-v"]);
-        provider.stderr_until("providing");
-        provider
+        self.provide(&["cgroups", &self.root_option(), "--interval", "5ms", "-v"])
+    }
+
+    /// The same, which looks once a second, with a variable in its environment.
+    pub(crate) fn provider_with(&self, variable: &str, value: &str) -> Running {
+        let args = ["provide", "cgroups", &self.root_option()];
+        Running::providing(self.command(&args).env(variable, value))
     }
 }
 
@@ -171,6 +197,13 @@ impl Running {
         let stdout = lines(child.stdout.take().unwrap());
         let stderr = lines(child.stderr.take().unwrap());
         Self { child, stdout, stderr }
+    }
+
+    /// Waits until it provides something.
+    pub(crate) fn providing(command: &mut Command) -> Self {
+        let mut provider = Self::of(command);
+        provider.stderr_until("providing");
+        provider
     }
 
     pub(crate) fn pid(&self) -> u32 {

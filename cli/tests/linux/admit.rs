@@ -25,11 +25,7 @@ pub(crate) fn as_nobody(place: &Place, args: &[&str]) -> Option<Ended> {
 }
 
 fn provider(place: &Place, who: &str) -> Running {
-    let root = place.root();
-    let root = root.to_str().unwrap();
-    let mut provider = place.start(&["provide", "cgroups", "--root", root, "--admit", who]);
-    provider.stderr_until("providing");
-    provider
+    place.provide(&["cgroups", &place.root_option(), "--admit", who])
 }
 
 pub(crate) fn open(place: &Place) {

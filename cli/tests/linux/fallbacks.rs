@@ -59,8 +59,8 @@ fn whatever_optional_feature_is_missing_calls_and_snapshots_work_and_a_death_is_
             take(&mut command, &missing);
             command
         };
-        let mut provider = Running::of(&mut confined(&["provide", "cgroups", "--synthetic", "20"]));
-        provider.stderr_until("providing");
+        let mut provide = confined(&["provide", "cgroups", "--synthetic", "20"]);
+        let mut provider = Running::providing(&mut provide);
 
         let report = Ended::of(&mut confined(&["doctor", "--json"])).json();
         assert_eq!(report["ok"], true, "{report:#}");
@@ -87,8 +87,7 @@ fn whatever_optional_feature_is_missing_calls_and_snapshots_work_and_a_death_is_
 #[test]
 fn where_write_sealed_memory_is_not_mapped_shared_it_is_mapped_private() {
     let place = Place::new();
-    let mut provider = place.start(&["provide", "cgroups", "--synthetic", "10000"]);
-    provider.stderr_until("providing");
+    let _provider = place.provide(&["cgroups", "--synthetic", "10000"]);
     // No lane is that long, so that this is the snapshot: PROT_READ and MAP_SHARED.
     let long = json!({ "index": 1, "type": "qword", "op": "gt", "val": 512 << 10 });
     let shared = json!({ "index": 3, "type": "dword", "op": { "masked_eq": 1 }, "val": 1 });

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -13,38 +13,8 @@ use serde_json::Value;
 use bellwire::{CallError, Client, ClientConfig, RunDir, Service};
 use bellwire_apps::AppsLookup;
 
+use crate::machine::{Idle, RealCgroup, remove};
 use crate::support::{Ended, Place, Running, Signal, shell};
-
-/// A process that does nothing, until it is dropped.
-struct Idle(Child);
-
-impl Idle {
-    fn new() -> Self {
-        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn provide(place: &Place, subject: &str) -> Running {
-    let mut provider = place.start(&["provide", subject]);
-    provider.stderr_until("providing");
-    provider
-}
 
 fn get(place: &Place, subject: &str, keys: &[String]) -> (Option<i32>, Value) {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -60,7 +30,7 @@ fn app(place: &Place, pid: u32) -> Value {
 #[test]
 fn a_process_is_who_the_kernel_says_until_it_is_gone() {
     let place = Place::new();
-    let _provider = provide(&place, "apps");
+    let _provider = place.provide(&["apps"]);
     let mut idle = Idle::new();
     let found = app(&place, idle.pid());
     assert_eq!((&found["status"], &found["comm"]), (&"known".into(), &"sleep".into()));
@@ -81,7 +51,7 @@ fn a_process_is_who_the_kernel_says_until_it_is_gone() {
 #[test]
 fn kernel_threads_have_names_and_threads_of_a_process_are_none() {
     let place = Place::new();
-    let _provider = provide(&place, "apps");
+    let _provider = place.provide(&["apps"]);
     let (tell, told) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -105,7 +75,7 @@ fn kernel_threads_have_names_and_threads_of_a_process_are_none() {
 #[test]
 fn a_name_of_odd_bytes_is_shown_and_harms_no_terminal() {
     let place = Place::new();
-    let _provider = provide(&place, "apps");
+    let _provider = place.provide(&["apps"]);
     let script = r"printf 'x) R 1\n\033[\377y' > /proc/self/comm; echo ready; read -r _";
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -121,7 +91,7 @@ fn a_name_of_odd_bytes_is_shown_and_harms_no_terminal() {
 #[test]
 fn processes_that_die_while_they_are_looked_at_disturb_nobody() {
     let place = Place::new();
-    let _provider = provide(&place, "apps");
+    let _provider = place.provide(&["apps"]);
     let idle = Idle::new();
     let most: u32 = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
     let last = most.min(60_000);
@@ -182,8 +152,7 @@ fn where_processes_are_hidden_it_is_said_and_nobody_is_taken_for_gone() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &hidden, "sh", &program, "--run-dir", &run]);
     command.args(["provide", "apps", "--root", &proc]).current_dir(open.path());
-    let mut provider = Running::of(&mut command);
-    provider.stderr_until("providing");
+    let mut provider = Running::providing(&mut command);
     assert!(provider.stderr_until("incomplete").contains("hidepid"));
     let pids = ["1", &provider.pid().to_string(), "4194303"].map(str::to_owned);
     let mut command = Command::new("sh");
@@ -195,45 +164,19 @@ fn where_processes_are_hidden_it_is_said_and_nobody_is_taken_for_gone() {
     assert_eq!(states, ["retry-later", "known", "retry-later"]);
 }
 
-/// A cgroup of this machine, removed at the end.
-struct RealCgroup {
-    dir: PathBuf,
-    path: String,
-}
-
-impl RealCgroup {
-    fn new(name: &str) -> Option<Self> {
-        let unit = format!("bellwire-{name}-{}.service", std::process::id());
-        let made = ["unified", "", "memory"].into_iter().find_map(|hierarchy| {
-            let parent = Path::new("/sys/fs/cgroup").join(hierarchy);
-            let dir = parent.join(&unit);
-            (parent.join("cgroup.procs").exists() && fs::create_dir(&dir).is_ok()).then_some(dir)
-        });
-        if made.is_none() {
-            eprintln!("skipped: this user may not make a cgroup");
-        }
-        made.map(|dir| Self { dir, path: format!("/{unit}") })
-    }
-}
-
-impl Drop for RealCgroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.dir);
-    }
-}
-
 #[test]
 fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
-    let Some(made) = RealCgroup::new("lookup") else { return };
+    let unit = format!("bellwire-lookup-{}.service", std::process::id());
+    let Some(made) = RealCgroup::new(&[&unit]) else { return };
     let place = Place::new();
-    let _cgroups = provide(&place, "cgroups-lookup");
-    let _apps = provide(&place, "apps");
+    let _cgroups = place.provide(&["cgroups-lookup"]);
+    let _apps = place.provide(&["apps"]);
     let path = made.path.clone();
     let look = || get(&place, "cgroups-lookup", std::slice::from_ref(&path));
     let (status, json) = look();
     assert_eq!(status, Some(0), "{json}");
     let found = &json["cgroups"][0];
-    let inode = fs::metadata(&made.dir).unwrap().ino();
+    let inode = fs::metadata(made.dir()).unwrap().ino();
     assert_eq!(found["id"].as_u64().unwrap() << 8 >> 8, inode);
     assert_eq!(
         (&found["orchestrator"], &found["labels"]["unit"]),
@@ -241,7 +184,7 @@ fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
     );
 
     let mut idle = Idle::new();
-    if fs::write(made.dir.join("cgroup.procs"), idle.pid().to_string()).is_ok() {
+    if idle.moves_to(made.dir()) {
         let found = app(&place, idle.pid());
         assert_eq!(
             (&found["cgroup"], &found["orchestrator"]),
@@ -250,14 +193,9 @@ fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
         let name = path[1..].strip_suffix(".service").unwrap();
         assert_eq!((&found["cgroup_name"], &found["pending"]), (&name.into(), &false.into()));
         assert_eq!(found["labels"]["unit"], path[1..]);
-    } else {
-        eprintln!("skipped: this user may not move a process there");
     }
     idle.end();
-    // The kernel lets the last process go by and by.
-    while fs::remove_dir(&made.dir).is_err() {
-        thread::yield_now();
-    }
+    remove(made.dir());
     let (status, json) = look();
     assert_eq!((status, &json["cgroups"][0]["status"]), (Some(8), &"unknown".into()));
 }
@@ -286,10 +224,7 @@ impl Gates {
     }
 
     fn provide(&self, place: &Place) -> Running {
-        let root = self.0.path().to_str().unwrap();
-        let mut provider = place.start(&["provide", "apps", "--root", root]);
-        provider.stderr_until("providing");
-        provider
+        place.provide(&["apps", "--root", self.0.path().to_str().unwrap()])
     }
 
     /// Waits until the provider looks at the first of them.
@@ -340,7 +275,7 @@ fn a_provider_that_is_told_to_stop_in_a_batch_ends_with_the_item_at_hand() {
 #[test]
 fn batches_cost_a_provider_no_more_memory_than_their_limit_allows() {
     let place = Place::new();
-    let provider = provide(&place, "apps");
+    let provider = place.provide(&["apps"]);
     let peak = || {
         let status = fs::read_to_string(format!("/proc/{}/status", provider.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -12,6 +12,7 @@ mod bench;
 mod export;
 mod fallbacks;
 mod lookup;
+mod machine;
 mod names;
 mod netipc;
 #[allow(

@@ -7,42 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, Running, Signal, bellwire, chmod, shell, spawn};
-
-/// A cgroup of this machine, with its parents; removed at the end.
-struct RealCgroup {
-    dirs: Vec<PathBuf>,
-    path: String,
-}
-
-impl RealCgroup {
-    /// Makes a path of components, below the unified hierarchy or that of memory.
-    fn new(components: &[&str]) -> Option<Self> {
-        let root = ["unified", "", "memory"].map(|name| Path::new("/sys/fs/cgroup").join(name));
-        let root = root.into_iter().find(|root| root.join("cgroup.procs").exists())?;
-        let mut made = Self { dirs: Vec::new(), path: String::new() };
-        let mut dir = root;
-        for component in components {
-            dir.push(component);
-            made.path += &format!("/{component}");
-            if fs::create_dir(&dir).is_ok() {
-                made.dirs.push(dir.clone());
-            } else if !dir.is_dir() {
-                eprintln!("skipped: this user may not make a cgroup");
-                return None;
-            }
-        }
-        Some(made)
-    }
-}
-
-impl Drop for RealCgroup {
-    fn drop(&mut self) {
-        for dir in self.dirs.iter().rev() {
-            let _ = fs::remove_dir(dir);
-        }
-    }
-}
+use crate::machine::{Idle, RealCgroup, remove};
+use crate::support::{Place, Running, Signal, bellwire, chmod, shell};
 
 /// The id of a container that no other test has.
 fn id(digit: u8) -> String {
@@ -50,9 +16,14 @@ fn id(digit: u8) -> String {
 }
 
 fn provide(place: &Place, subject: &str, args: &[&str]) -> Running {
-    let mut provider = place.start(&[&["provide", subject, "--interval", "10ms"], args].concat());
-    provider.stderr_until("providing");
-    provider
+    place.provide(&[&[subject, "--interval", "10ms"], args].concat())
+}
+
+/// A provider of the synthetic hierarchy, with the names of these sources.
+fn provide_named(place: &Place, sources: &[&str], args: &[&str]) -> Running {
+    let sources: Vec<String> = sources.iter().map(|source| format!("--names={source}")).collect();
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    provide(place, "cgroups", &[&[&*place.root_option()], &sources[..], args].concat())
 }
 
 /// One that says something before, or after, it is ready.
@@ -187,12 +158,10 @@ fn a_container_has_the_name_that_its_engine_tells() {
         (&"web-1_inside".into(), &"shop".into())
     );
     assert_eq!(cgroup["labels"]["container_id"], web);
-    let mut idle = spawn(std::process::Command::new("sleep").arg("1000"));
-    let procs = made.dirs.last().unwrap().join("cgroup.procs");
-    let moved = fs::write(procs, idle.id().to_string());
-    let app =
-        || place.run(&["get", "apps", &idle.id().to_string(), "--json"]).json()["apps"][0].clone();
-    if moved.is_ok() {
+    let mut idle = Idle::new();
+    let pid = idle.pid().to_string();
+    let app = || place.run(&["get", "apps", &pid, "--json"]).json()["apps"][0].clone();
+    if idle.moves_to(made.dir()) {
         let app = loop {
             let app = app();
             if app["pending"] == false {
@@ -203,14 +172,9 @@ fn a_container_has_the_name_that_its_engine_tells() {
             (&app["cgroup_name"], &app["labels"]["image"]),
             (&"web-1_inside".into(), &"nginx:1".into())
         );
-    } else {
-        eprintln!("skipped: this user may not move a process there");
     }
-    idle.kill().unwrap();
-    idle.wait().unwrap();
-    while moved.is_ok() && fs::remove_dir(made.dirs.last().unwrap()).is_err() {
-        thread::yield_now();
-    }
+    idle.end();
+    remove(made.dir());
 }
 
 #[test]
@@ -232,10 +196,7 @@ fn podman_names_containers_and_pods_and_nomad_its_tasks() {
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("cgroup.events"), "populated 1\n").unwrap();
     }
-    let root = place.root();
-    let (podman, docker) = (api.spec("podman"), api.spec("docker"));
-    let args = ["--root", root.to_str().unwrap(), "--names", &podman, "--names", &docker];
-    let _provider = provide(&place, "cgroups", &args);
+    let _provider = provide_named(&place, &[&api.spec("podman"), &api.spec("docker")], &[]);
     let slice = format!("/machine.slice/machine-libpod_pod_{pod}.slice");
     assert_eq!(wait_for(&place, &slice, has_name("shop"))["labels"], json!({ "a": "b" }));
     wait_for(&place, &format!("{slice}/libpod-{web}.scope"), has_name("web"));
@@ -259,9 +220,7 @@ fn a_command_names_excludes_and_says_later() {
             ready.display()
         ),
     );
-    let (root, source) = (place.root(), format!("command:{command}"));
-    let _provider =
-        provide(&place, "cgroups", &["--root", root.to_str().unwrap(), "--names", &source]);
+    let _provider = provide_named(&place, &[&format!("command:{command}")], &[]);
     let web = wait_for(&place, "/lxc/web", has_name("lxc_web-named"));
     assert_eq!(web["labels"], json!({ "path": "/lxc/web" }));
     // Nothing was printed.
@@ -282,8 +241,9 @@ fn a_command_that_hangs_holds_up_nobody_and_leaves_nothing() {
     place.cgroup("lxc/web");
     let pids = place.temp().join("pids");
     let text = format!("sleep 1000 &\necho $! >> '{}'\nsleep 1000", pids.display());
-    let (root, source) = (place.root(), format!("command:{}", script(&place, "hang", &text)));
-    let args = ["--root", root.to_str().unwrap(), "--names", &source, "--names-timeout", "100ms"];
+    let (root, source) =
+        (place.root_option(), format!("command:{}", script(&place, "hang", &text)));
+    let args = [&root, "--names", &source, "--names-timeout", "100ms"];
     let mut provider = start(&place, &args);
     assert!(provider.stderr_until("no names").contains("timed out"));
     wait_for(&place, "/lxc/web", is_pending);
@@ -291,7 +251,7 @@ fn a_command_that_hangs_holds_up_nobody_and_leaves_nothing() {
     wait_for(&place, "/other", |_| true);
     // The end does not wait for one that has just begun.
     drop(provider);
-    let args = [&args[..5], &["1h"]].concat();
+    let args = [&args[..4], &["1h"]].concat();
     fs::write(&pids, "").unwrap();
     let mut provider = place.start(&[&["provide", "cgroups"], &args[..]].concat());
     while fs::read_to_string(&pids).unwrap().lines().count() < 2 {
@@ -301,11 +261,8 @@ fn a_command_that_hangs_holds_up_nobody_and_leaves_nothing() {
     // What it started holds its standard error, too.
     provider.all_ended();
     for pid in fs::read_to_string(&pids).unwrap().lines() {
-        while Path::new("/proc").join(pid).join("cmdline").exists()
-            && !fs::read(Path::new("/proc").join(pid).join("cmdline"))
-                .unwrap_or_default()
-                .is_empty()
-        {
+        let cmdline = Path::new("/proc").join(pid).join("cmdline");
+        while fs::read(&cmdline).is_ok_and(|words| !words.is_empty()) {
             thread::yield_now();
         }
     }
@@ -324,10 +281,8 @@ fn a_file_is_read_again_when_it_changes_and_comes_before_a_command() {
     };
     write("# mine\n/lxc/web shop stage=\"prod\"\n/system.slice/cron.service Cron\n");
     let command = script(&place, "other", "echo other");
-    let (root, file, command) =
-        (place.root(), format!("file:{}", names.display()), format!("command:{command}"));
-    let args = ["--root", root.to_str().unwrap(), "--names", &file, "--names", &command];
-    let mut provider = provide(&place, "cgroups", &args);
+    let (file, command) = (format!("file:{}", names.display()), format!("command:{command}"));
+    let mut provider = provide_named(&place, &[&file, &command], &[]);
     assert_eq!(
         wait_for(&place, "/lxc/web", has_name("shop"))["labels"],
         json!({ "stage": "prod" })
@@ -340,7 +295,7 @@ fn a_file_is_read_again_when_it_changes_and_comes_before_a_command() {
     write("/lxc/web\n");
     assert!(provider.stderr_until("no names").contains("line 1"));
     wait_for(&place, "/lxc/web", has_name("market"));
-    let bad = place.run(&["provide", "cgroups", "--names", &format!("file:{}", names.display())]);
+    let bad = place.run(&["provide", "cgroups", "--names", &file]);
     assert_eq!(bad.status, Some(1), "{bad:?}");
     assert!(bad.stderr.contains("line 1"), "{bad:?}");
 }
@@ -355,9 +310,7 @@ fn pods_have_the_names_of_their_logs() {
     fs::create_dir_all(logs.join(format!("pods/shop_web-0_{uid}/nginx"))).unwrap();
     fs::create_dir(logs.join("containers")).unwrap();
     fs::write(logs.join(format!("containers/web-0_shop_nginx-{id}.log")), "").unwrap();
-    let (root, source) = (place.root(), format!("k8s:{}", logs.display()));
-    let _provider =
-        provide(&place, "cgroups", &["--root", root.to_str().unwrap(), "--names", &source]);
+    let _provider = provide_named(&place, &[&format!("k8s:{}", logs.display())], &[]);
     let labels = json!({ "namespace": "shop", "pod": "web-0" });
     assert_eq!(wait_for(&place, &format!("/{pod}"), has_name("k8s_shop_web-0"))["labels"], labels);
     let scope = format!("/{pod}/cri-containerd-{id}.scope");
@@ -370,17 +323,13 @@ fn patterns_say_what_is_enabled_and_what_a_command_is_run_for() {
     for name in ["lxc", "lxc/web", "user.slice"] {
         place.cgroup(name);
     }
-    let (root, command) = (place.root(), format!("command:{}", script(&place, "c", "echo n-$2")));
-    let args = [
-        "--root",
-        root.to_str().unwrap(),
-        "--names",
-        &command,
-        "--rename",
-        "!/lxc/* /lxc* */cron.service",
+    let command = format!("command:{}", script(&place, "c", "echo n-$2"));
+    let rules = [
+        "--rename=!/lxc/* /lxc* */cron.service",
+        "--enable=!/user.slice *",
+        "--enable-names=!n-lxc *",
     ];
-    let rules = ["--enable", "!/user.slice *", "--enable-names", "!n-lxc *"];
-    let _provider = provide(&place, "cgroups", &[&args[..], &rules].concat());
+    let _provider = provide_named(&place, &[&command], &rules);
     for (path, name, enabled) in [
         ("/lxc", "n-lxc", false),
         ("/lxc/web", "lxc_web", true),
@@ -399,41 +348,28 @@ fn patterns_say_what_is_enabled_and_what_a_command_is_run_for() {
 #[test]
 fn a_provider_in_a_pid_namespace_sees_which_cgroups_are_populated() {
     let place = Place::new();
-    let dir =
-        Path::new("/sys/fs/cgroup/pids").join(format!("bellwire-pidns-{}", std::process::id()));
-    if fs::create_dir(&dir).is_err() {
+    let name = format!("bellwire-pidns-{}", std::process::id());
+    let pids = Path::new("/sys/fs/cgroup/pids");
+    let Some(made) = RealCgroup::below(pids, &[&name, "empty"]) else {
         return eprintln!(
             "skipped: there is no v1 hierarchy of pids here, or no cgroup may be made"
         );
-    }
-    let made = RealCgroup {
-        dirs: vec![dir.clone()],
-        path: format!("/{}", dir.file_name().unwrap().to_str().unwrap()),
     };
-    let empty = RealCgroup { dirs: vec![dir.join("empty")], path: format!("{}/empty", made.path) };
-    fs::create_dir(dir.join("empty")).unwrap();
-    let mut idle = spawn(std::process::Command::new("sleep").arg("1000"));
-    let moved = fs::write(dir.join("cgroup.procs"), idle.id().to_string());
+    let mut idle = Idle::new();
     let mut command = std::process::Command::new("unshare");
     let program = bellwire().get_program().to_owned();
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(program);
     command.arg("--run-dir").arg(place.run_dir()).args(["provide", "cgroups"]);
-    let possible = shell("unshare --pid --fork --mount-proc true", &[]) == Some(true);
-    if moved.is_ok() && possible {
-        let mut provider = Running::of(&mut command);
-        provider.stderr_until("providing");
+    if shell("unshare --pid --fork --mount-proc true", &[]) != Some(true) {
+        eprintln!("skipped: this user may not make a pid namespace");
+    } else if idle.moves_to(&made.dirs[0]) {
+        let _provider = Running::providing(&mut command);
         let is = |path: &str| {
             let options = wait_for(&place, path, |_| true)["options"].clone();
             options.as_array().unwrap().contains(&"populated".into())
         };
-        assert!(is(&made.path) && !is(&empty.path));
-    } else {
-        eprintln!("skipped: this user may not make a pid namespace");
+        assert!(is(&format!("/{name}")) && !is(&made.path));
     }
-    idle.kill().unwrap();
-    idle.wait().unwrap();
-    drop(empty);
-    while fs::remove_dir(&dir).is_err() {
-        thread::yield_now();
-    }
+    idle.end();
+    made.dirs.iter().rev().for_each(|dir| remove(dir));
 }

@@ -12,11 +12,7 @@ const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const TOKEN: u64 = 0xc56c_de21_e711_bf96;
 
 fn start(place: &Place, args: &[&str]) -> Running {
-    let mut command = place.command(args);
-    command.env("NETDATA_INVOCATION_ID", UUID);
-    let mut provider = Running::of(&mut command);
-    provider.stderr_until("providing");
-    provider
+    Running::providing(place.command(args).env("NETDATA_INVOCATION_ID", UUID))
 }
 
 fn socket(place: &Place, service: &str) -> PathBuf {
@@ -36,11 +32,10 @@ fn an_old_plugin_gets_the_cgroups_that_a_new_one_gets() {
     let place = Place::new();
     let names = place.temp().join("names");
     std::fs::write(&names, "/system.slice/cron.service the-clock\n").unwrap();
-    let (root, file) = (place.root(), format!("file:{}", names.display()));
-    let root = root.to_str().unwrap();
-    let args =
-        ["provide", "cgroups", "--netipc", "--root", root, "--names", &file, "--interval", "100ms"];
-    let _provider = start(&place, &args);
+    let (root, file) = (place.root_option(), format!("--names=file:{}", names.display()));
+    let _provider =
+        start(&place, &["provide", "cgroups", "--netipc", &root, &file, "--interval", "100ms"]);
+    let root = root.trim_start_matches("--root=");
     let refused = Peer::connect(&socket(&place, "cgroups-snapshot")).greet(Hello::default());
     assert_eq!(refused.status, 2, "without the token");
     let mut peer = peer(&place, "cgroups-snapshot");
@@ -77,9 +72,7 @@ fn an_old_plugin_gets_the_cgroups_that_a_new_one_gets() {
 #[test]
 fn an_old_plugin_looks_cgroups_and_processes_up() {
     let place = Place::new();
-    let root = place.root();
-    let root = root.to_str().unwrap();
-    let _cgroups = start(&place, &["provide", "cgroups-lookup", "--netipc", "--root", root]);
+    let _cgroups = start(&place, &["provide", "cgroups-lookup", "--netipc", &place.root_option()]);
     let paths = ["/system.slice/cron.service", "/no/such", "/\u{fffd}"].map(path_key);
     let not_text = vec![b'/', 0xff, 0];
     let request = keys(&[&paths[..], &[not_text]].concat());
@@ -191,8 +184,7 @@ fn netdatas_run_dir_is_used_and_accepted_when_asked_for() {
     let refused = Ended::of(&mut run(&args));
     assert!(refused.status != Some(0) && refused.stderr.contains("0775"), "{refused:?}");
     assert!(refused.stderr.contains("--group-run-dir"), "{refused:?}");
-    let mut provider = Running::of(&mut run(&[&args[..], &["--group-run-dir"]].concat()));
-    provider.stderr_until("providing");
+    let _provider = Running::providing(&mut run(&[&args[..], &["--group-run-dir"]].concat()));
     let hello = Hello::default();
     let mut peer = Peer::open(&netdata.join("cgroups-snapshot.sock"), hello);
     let answer = peer.call(SNAPSHOT, 1, &[1, 0, 0, 0]);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, kill_process, setrlimit};
-use seccompiler::{BpfProgram, TargetArch};
+use seccompiler::TargetArch;
 use serde_json::{Value, json};
 
 use crate::support::{Ended, Place, Running, Signal};
@@ -17,6 +17,9 @@ use crate::support::{Ended, Place, Running, Signal};
 const MODEL: &str = include_str!("../../../docs/threat-model.md");
 /// The demo's own row: a plugin does not need it.
 const DEMO: &str = "the demo:";
+
+/// What ends a process by default writes a core file.
+const NO_CORE: &[(Resource, u64); 1] = &[(Resource::Core, 0)];
 
 /// The calls of the table's rows whose first cell does not begin with `without`.
 fn listed(without: &str) -> BTreeSet<String> {
@@ -40,42 +43,42 @@ fn never_seen() -> BTreeSet<String> {
 
 /// What stands in backticks and can be the name of a call.
 fn names(text: &str) -> impl Iterator<Item = String> + '_ {
-    let is_call = |name: &&str| {
-        !name.is_empty()
-            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
-    };
-    text.split('`').skip(1).step_by(2).filter(is_call).map(str::to_owned)
+    text.split('`').skip(1).step_by(2).filter(|name| is_call(name)).map(str::to_owned)
 }
 
-/// Allows these calls; any other ends the process.
-fn filter(calls: &BTreeSet<String>) -> BpfProgram {
-    let allowed: Vec<_> = calls.iter().map(|call| json!({ "syscall": call })).collect();
-    let policy = json!({ "all": {
-        "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed,
-    }});
+fn is_call(name: &str) -> bool {
+    let is_of_a_name = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    !name.is_empty() && name.bytes().all(is_of_a_name)
+}
+
+/// Has a command begin with this filter of seccompiler, and these limits.
+fn filter(command: &mut Command, policy: &Value, limits: &'static [(Resource, u64)]) {
+    let policy = json!({ "all": policy }).to_string();
     let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
-    let mut filters = seccompiler::compile_from_json(policy.to_string().as_bytes(), arch).unwrap();
-    filters.remove("all").unwrap()
-}
-
-/// Only this, from its first instruction on.
-fn confine(command: &mut Command, calls: &BTreeSet<String>, limits: &'static [(Resource, u64)]) {
-    let filter = filter(calls);
+    let mut filters = seccompiler::compile_from_json(policy.as_bytes(), arch).unwrap();
+    let filter = filters.remove("all").unwrap();
     let install = move || {
         for (resource, most) in limits {
             setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
         }
-        // The default action would write a core file.
-        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         seccompiler::apply_filter(&filter).map_err(|_| ErrorKind::Unsupported.into())
     };
     // SAFETY: the closure makes system calls and allocates nothing.
     unsafe { command.pre_exec(install) };
 }
 
+/// Only these calls, from its first instruction on; any other ends the process.
+fn confine(command: &mut Command, calls: &BTreeSet<String>, limits: &'static [(Resource, u64)]) {
+    let allowed: Vec<_> = calls.iter().map(|call| json!({ "syscall": call })).collect();
+    let policy = json!({
+        "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed,
+    });
+    filter(command, &policy, limits);
+}
+
 fn demo(place: &Place, calls: &BTreeSet<String>) -> Ended {
     let mut command = place.command(&["demo", "--seconds", "1", "--json"]);
-    confine(&mut command, calls, &[]);
+    confine(&mut command, calls, NO_CORE);
     Ended::of(&mut command)
 }
 
@@ -94,9 +97,8 @@ fn a_call_that_is_left_out_ends_a_provider() {
         let place = Place::new();
         let mut calls = listed(DEMO);
         assert!(calls.remove(call), "{call} is not listed");
-        let root = place.root();
-        let mut provide = place.command(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
-        confine(&mut provide, &calls, &[]);
+        let mut provide = place.command(&["provide", "cgroups", &place.root_option()]);
+        confine(&mut provide, &calls, NO_CORE);
         let ended = Ended::of(&mut provide);
         assert_eq!(ended.status, None, "without {call} it goes on: {ended:?}");
     }
@@ -106,8 +108,9 @@ fn a_call_that_is_left_out_ends_a_provider() {
 #[test]
 fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
     const CLIENT: &[(Resource, u64)] = &few(16);
-    const fn few(descriptors: u64) -> [(Resource, u64); 3] {
-        [(Resource::Nofile, descriptors), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)]
+    const fn few(descriptors: u64) -> [(Resource, u64); 4] {
+        let [core] = *NO_CORE;
+        [(Resource::Nofile, descriptors), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20), core]
     }
     // 19 of a provider, 3 of a snapshot in a memfd, 2 of the session of `ping`, which may still be on its way out, and 3 of the
     // handshake of `get`. A scan has up to 4 more, for as long as another thread keeps the processor from it.
@@ -116,13 +119,10 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
     for (interval, limits) in [("1h", IDLE), ("5ms", SCANNING)] {
         let place = Place::new();
         let calls = listed(DEMO);
-        let root = place.root();
-        let root = root.to_str().unwrap();
-        let args = ["provide", "cgroups", "--root", root, "--interval", interval, "-v"];
+        let args = ["provide", "cgroups", &place.root_option(), "--interval", interval, "-v"];
         let mut provide = place.command(&args);
         confine(&mut provide, &calls, limits);
-        let mut provider = Running::of(&mut provide);
-        provider.stderr_until("providing");
+        let mut provider = Running::providing(&mut provide);
         for args in [&["ping", "cgroups-snapshot", "-i", "1ms"][..], &["get", "cgroups"]] {
             let mut client = place.command(args);
             confine(&mut client, &calls, CLIENT);
@@ -135,16 +135,10 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
 
 /// Only without these calls, which fail with this error: filters of seccompiler.
 pub(crate) fn without(command: &mut Command, calls: &Value, error: i32) {
-    let policy = json!({ "all": {
+    let policy = json!({
         "mismatch_action": "allow", "match_action": { "errno": error }, "filter": calls,
-    }});
-    let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
-    let mut filters = seccompiler::compile_from_json(policy.to_string().as_bytes(), arch).unwrap();
-    let filter = filters.remove("all").unwrap();
-    let install =
-        move || seccompiler::apply_filter(&filter).map_err(|_| ErrorKind::Unsupported.into());
-    // SAFETY: the closure makes system calls and allocates nothing.
-    unsafe { command.pre_exec(install) };
+    });
+    filter(command, &policy, &[]);
 }
 
 fn without_io_uring(command: &mut Command, error: i32) {
@@ -204,10 +198,8 @@ fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
         }
         traced
     };
-    let root = place.root();
-    let args = ["provide", "cgroups", "--root", root.to_str().unwrap(), "--interval", "5ms", "-v"];
-    let mut provider = Running::of(&mut traced(&args));
-    provider.stderr_until("providing");
+    let args = ["provide", "cgroups", &place.root_option(), "--interval", "5ms", "-v"];
+    let mut provider = Running::providing(&mut traced(&args));
     // So many calls that it sleeps in one of them, though who spins gives way.
     let ping = ["ping", "cgroups-snapshot", "-i", "1ms", "-c", "300"];
     for args in [&ping[..], &["get", "cgroups"]] {
@@ -241,14 +233,10 @@ fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
 
 /// The names of the calls in a log of strace.
 fn calls_in(log: &str) -> Vec<String> {
-    let name = |line: &str| match line.split('(').next().unwrap_or_default() {
+    let names = log.lines().map(|line| match line.split('(').next().unwrap_or_default() {
         // An older strace knows it by number alone.
-        "syscall_0x1c3" => "cachestat".to_owned(),
-        name => name.to_owned(),
-    };
-    let is_call = |name: &String| {
-        !name.is_empty()
-            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
-    };
-    log.lines().map(name).filter(is_call).collect()
+        "syscall_0x1c3" => "cachestat",
+        name => name,
+    });
+    names.filter(|name| is_call(name)).map(str::to_owned).collect()
 }

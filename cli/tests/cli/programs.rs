@@ -1,13 +1,13 @@
-//! `bellwire trace` is `bellwire-trace`.
+//! `bellwire trace` is `bellwire-trace`, and `bellwire bench` is `bellwire-bench`, but for what it measures itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Ended, has_shell};
+use crate::support::{Ended, bellwire, has_shell};
 
 /// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
-pub(crate) fn alone() -> (tempfile::TempDir, PathBuf) {
+fn alone() -> (tempfile::TempDir, PathBuf) {
     let whole = Path::new(env!("CARGO_BIN_EXE_bellwire"));
     let dir = tempfile::tempdir_in(whole.parent().unwrap()).unwrap();
     let program = dir.path().join("bellwire").with_extension(std::env::consts::EXE_EXTENSION);
@@ -18,35 +18,54 @@ pub(crate) fn alone() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A program in its place, written by a process of its own, for the same reason.
-pub(crate) fn script(path: &Path, text: &str) {
+fn script(path: &Path, text: &str) {
     let write = "printf '%s' \"$1\" > \"$0\" && chmod +x \"$0\"";
     let wrote = Command::new("sh").arg("-c").arg(write).arg(path).arg(text).status().unwrap();
     assert!(wrote.success());
 }
 
+/// What the command calls each, and what it says of how to get it.
+const PROGRAMS: [(&str, &str, &str); 2] = [
+    ("trace", "bellwire-trace", "cargo install --path ebpf"),
+    ("bench", "bellwire-bench", "cargo install --path bench"),
+];
+
 #[test]
-fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
+fn a_program_gets_all_arguments_and_its_exit_code_is_kept() {
     if !has_shell() {
         return;
     }
-    let (dir, program) = alone();
-    let tracer = dir.path().join("bellwire-trace");
-    script(&tracer, "#!/bin/sh\necho \"$@\"\nexit 77\n");
-    let ended = Ended::of(Command::new(program).args(["trace", "hist", "-p", "7", "--json", "1"]));
-    assert_eq!(ended.stdout, "hist -p 7 --json 1\n");
-    assert_eq!(ended.status, Some(77));
+    for (word, name, _) in PROGRAMS {
+        let (dir, program) = alone();
+        script(&dir.path().join(name), "#!/bin/sh\necho \"$@\"\nexit 77\n");
+        let words = [word, "--quick", "hist", "-p", "7", "--json", "1", "--help"];
+        let ended = Ended::of(Command::new(program).args(words));
+        assert_eq!(ended.stdout, "--quick hist -p 7 --json 1 --help\n");
+        assert_eq!(ended.status, Some(77));
+    }
 }
 
 #[test]
-fn without_a_tracer_it_says_how_to_get_one() {
+fn without_a_program_it_says_how_to_get_it() {
     // Elsewhere a program may not even start without its search path.
     if !has_shell() {
         return;
     }
-    let (dir, program) = alone();
-    let ended = Ended::of(Command::new(program).args(["trace", "list"]).env("PATH", dir.path()));
-    assert_eq!(ended.status, Some(1));
-    assert!(ended.stderr.contains("cargo install --path ebpf"), "{}", ended.stderr);
+    for (word, _, advice) in PROGRAMS {
+        let (dir, program) = alone();
+        let ended = Ended::of(Command::new(program).args([word, "list"]).env("PATH", dir.path()));
+        assert_eq!(ended.status, Some(1));
+        assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_the_benchmark_measures_itself_has_its_own_help_and_limits() {
+    let help = Ended::of(bellwire().args(["bench", "reactor", "--help"]));
+    assert_eq!(help.status, Some(0), "{help:?}");
+    assert!(help.stdout.contains("bellwire bench reactor --sessions 100"), "{}", help.stdout);
+    let wrong = Ended::of(bellwire().args(["bench", "reactor", "--rounds", "0"]));
+    assert_eq!(wrong.status, Some(2), "{wrong:?}");
 }
 
 #[test]
