@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::args::Output;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
-
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
 use crate::stat::Asker;
 
@@ -75,11 +74,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
         Format::Table if endpoints.is_empty() => {
             let _ = writeln!(anstream::stderr(), "no endpoints in {dir}");
         }
-        Format::Table => {
-            let mut stdout = out::stdout();
-            table(&endpoints).print(&mut stdout, out::width())?;
-            stdout.flush()?;
-        }
+        Format::Table => table(&endpoints).show()?,
     }
     Ok(Exit::Ok)
 }
@@ -100,39 +95,32 @@ fn is_missing(error: &ListError) -> bool {
 }
 
 fn table(endpoints: &[Endpoint]) -> Table {
-    let left = |title| Column::new(title, Align::Left);
-    let right = |title| Column::new(title, Align::Right);
+    let or_dash = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
+    let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
+    let state = |endpoint: &Endpoint| match endpoint.state {
+        "alive" => GOOD,
+        "stale" | "netipc" => WARN,
+        "squatted" => BAD,
+        _ => FAINT,
+    };
+    // Users who may write the socket may connect.
+    let access =
+        |mode: Option<&String>| if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
+    let mut rows = Table::of(endpoints)
+        .left("SERVICE", |endpoint| endpoint.service.as_str())
+        .left("STATE", |endpoint| Cell::new(endpoint.state).style(state(endpoint)))
+        .right("PID", |endpoint| number(endpoint.pid.map(u64::from)))
+        .left("MODE", |endpoint| {
+            let mode = endpoint.mode.as_ref();
+            Cell::new(or_dash(mode)).style(access(mode))
+        })
+        .left("OWNER", |endpoint| or_dash(endpoint.owner.as_ref().or(endpoint.user.as_ref())));
     // Who has moved on does not want the column.
-    let has_netipc = endpoints.iter().any(|endpoint| endpoint.netipc_admitted > Some(0));
-    let columns = [left("SERVICE"), left("STATE"), right("PID"), left("MODE"), left("OWNER")];
-    let netipc = has_netipc.then(|| right("NETIPC"));
-    let columns = columns.into_iter().chain(netipc).chain([left("ADDRESS").narrowest(16)]);
-    let mut table = Table::new(columns.collect::<Vec<_>>());
-    for endpoint in endpoints {
-        let state = match endpoint.state {
-            "alive" => GOOD,
-            "stale" | "netipc" => WARN,
-            "squatted" => BAD,
-            _ => FAINT,
-        };
-        let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
-        let or_dash = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
-        let mode = endpoint.mode.as_ref();
-        // Users who may write the socket may connect.
-        let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
-        let cells = [
-            Cell::new(&endpoint.service),
-            Cell::new(endpoint.state).style(state),
-            Cell::new(pid),
-            Cell::new(or_dash(mode)).style(style),
-            Cell::new(or_dash(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
-        ];
-        let netipc = endpoint.netipc.map_or("-".into(), |sessions| sessions.to_string());
-        let netipc = has_netipc.then(|| Cell::new(netipc).style(WARN));
-        let address = Cell::new(&endpoint.address).style(FAINT);
-        table.row(cells.into_iter().chain(netipc).chain([address]).collect::<Vec<_>>());
+    if endpoints.iter().any(|endpoint| endpoint.netipc_admitted > Some(0)) {
+        rows = rows.right("NETIPC", |endpoint| Cell::new(number(endpoint.netipc)).style(WARN));
     }
-    table
+    let address = Column::new("ADDRESS", Align::Left).narrowest(16);
+    rows.column(address, |endpoint| Cell::new(&endpoint.address).style(FAINT)).table()
 }
 
 /// Providers of plugin-ipc hold no lock. Unlike a squatter's, their answers say what they are.

@@ -1,6 +1,5 @@
 //! Prints what a provider knows of each requested key.
 
-use std::io::Write;
 use std::time::Duration;
 
 use bellwire::{CallError, Client, Lookup, RunDir, Service, Status};
@@ -219,9 +218,7 @@ fn print<K, T>(
         )?;
     } else {
         keys.iter().zip(found).for_each(|(key, found)| table.row(row(key, found)));
-        let mut stdout = out::stdout();
-        table.print(&mut stdout, out::width())?;
-        stdout.flush()?;
+        table.show()?;
     }
     Ok(match count {
         Count { unknown, too_large, .. } if unknown + too_large > 0 => Exit::Unknown,

@@ -49,9 +49,8 @@ pub(super) fn snapshot(
     if format == Format::Json {
         return json(current.generation(), view, selection, changes);
     }
-    let mut stdout = out::stdout();
-    let shown = table(view, selection).print_counted(&mut stdout)?;
-    stdout.flush()?;
+    table(view, selection).show()?;
+    let shown = selection.of(view).count();
     let _ = writeln!(anstream::stderr(), "{FAINT}{}{FAINT:#}", caption(current, shown));
     Ok(())
 }
@@ -93,39 +92,15 @@ fn json(
     })
 }
 
-struct Rows {
-    table: Table,
-    count: usize,
-}
-
-impl Rows {
-    fn print_counted(&self, to: &mut impl Write) -> io::Result<usize> {
-        self.table.print(to, out::width())?;
-        Ok(self.count)
-    }
-}
-
-fn table(view: View<'_>, selection: &Selection) -> Rows {
-    let left = |title| Column::new(title, Align::Left);
-    let mut table = Table::new([
-        left("NAME").narrowest(16),
-        left("RUN BY"),
-        left("STATE"),
-        Column::new("ID", Align::Right),
-        left("PATH").narrowest(16),
-    ]);
-    let mut count = 0;
-    for cgroup in selection.of(view) {
-        count += 1;
-        table.row([
-            Cell::new(cgroup.name),
-            Cell::new(cgroup.orchestrator.as_str()),
-            Cell::new(state(&cgroup)),
-            Cell::new(inode(cgroup.id, cgroup.options)),
-            Cell::new(cgroup.path).style(FAINT),
-        ]);
-    }
-    Rows { table, count }
+fn table(view: View<'_>, selection: &Selection) -> Table {
+    let left = |title| Column::new(title, Align::Left).narrowest(16);
+    Table::of(selection.of(view))
+        .column(left("NAME"), |cgroup| cgroup.name)
+        .left("RUN BY", |cgroup| cgroup.orchestrator.as_str())
+        .left("STATE", state)
+        .right("ID", |cgroup| inode(cgroup.id, cgroup.options))
+        .column(left("PATH"), |cgroup| Cell::new(cgroup.path).style(FAINT))
+        .table()
 }
 
 /// Returns whether there is something to collect, and whether a process is in it.

@@ -12,8 +12,8 @@ use colorchoice::ColorChoice;
 use serde::Serialize;
 use terminal_size::Width;
 
-pub use number::{bytes, count, nanos, rate, span};
-pub use table::{Align, Cell, Column, Table};
+pub use number::{bytes, count, nanos, rate, span, whole_bytes};
+pub use table::{Align, Cell, Column, Rows, Table};
 pub use wrap::wrapped;
 
 /// Something holds.

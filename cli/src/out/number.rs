@@ -33,6 +33,16 @@ pub fn bytes(bytes: u64) -> String {
     digits(bytes as f64 / *size as f64, unit, bytes.is_multiple_of(*size))
 }
 
+/// Formats a number of bytes that is no integer, such as a median.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is not negative, and three digits are printed"
+)]
+pub fn whole_bytes(number: f64) -> String {
+    bytes(number as u64)
+}
+
 /// Formats a time span in three digits.
 pub fn span(span: Duration) -> String {
     nanos(span.as_secs_f64() * 1e9)

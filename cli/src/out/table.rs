@@ -24,6 +24,13 @@ pub struct Column {
     narrowest: Option<usize>,
 }
 
+/// Items, each of which becomes a row, while its columns are added.
+#[derive(Debug)]
+pub struct Rows<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
 /// How cells are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -53,6 +60,46 @@ impl Column {
     }
 }
 
+impl<T> Rows<T> {
+    /// Adds a column of texts.
+    #[must_use]
+    pub fn left<C: Into<Cell>>(self, title: &'static str, cell: impl Fn(&T) -> C) -> Self {
+        self.column(Column::new(title, Align::Left), cell)
+    }
+
+    /// Adds a column of numbers.
+    #[must_use]
+    pub fn right<C: Into<Cell>>(self, title: &'static str, cell: impl Fn(&T) -> C) -> Self {
+        self.column(Column::new(title, Align::Right), cell)
+    }
+
+    /// Adds a column.
+    #[must_use]
+    pub fn column<C: Into<Cell>>(mut self, column: Column, cell: impl Fn(&T) -> C) -> Self {
+        self.table.columns.push(column);
+        let rows = self.table.rows.iter_mut().zip(&self.items);
+        rows.for_each(|(row, item)| row.push(cell(item).into()));
+        self
+    }
+
+    /// Returns the table.
+    pub fn table(self) -> Table {
+        self.table
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
 impl Cell {
     /// Creates a cell without a style.
     pub fn new(text: impl Into<String>) -> Self {
@@ -72,6 +119,13 @@ impl Table {
         Self { columns: columns.into(), rows: Vec::new() }
     }
 
+    /// Begins a table with a row for each item.
+    pub fn of<T>(items: impl IntoIterator<Item = T>) -> Rows<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        Rows { items, table: Self { columns: Vec::new(), rows } }
+    }
+
     /// Adds a row.
     pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
@@ -83,6 +137,13 @@ impl Table {
         let titles = self.columns.iter().map(|column| Cell::new(column.title).style(TITLE));
         self.line(to, &titles.collect::<Vec<_>>(), &widths)?;
         self.rows.iter().try_for_each(|row| self.line(to, row, &widths))
+    }
+
+    /// Prints the table on standard output.
+    pub fn show(&self) -> io::Result<()> {
+        let mut stdout = super::stdout();
+        self.print(&mut stdout, super::width())?;
+        stdout.flush()
     }
 
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {

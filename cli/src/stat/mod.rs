@@ -201,94 +201,65 @@ fn tables(providers: &[Provider]) -> Result<(), Failure> {
 
 /// Lists the providers, and the initial terms of a session.
 fn sessions(providers: &[Provider]) -> Table {
-    let mut table = Table::new([
-        Column::new("SERVICE", Align::Left),
-        Column::new("STATE", Align::Left),
-        right("PID"),
-        right("OPENED IN"),
-        right("GENERATION"),
-        right("REQUESTS"),
-        right("ANSWERS"),
-        right("LONGEST"),
-    ]);
-    for provider in providers {
-        let style = match provider.found {
-            Found::Open => GOOD,
-            Found::Refused(..) => WARN,
-            Found::Absent => FAINT,
-            Found::Failed(..) => BAD,
-        };
-        let row = Row::of(provider);
-        let or_dash = |value: Option<String>| Cell::new(value.unwrap_or("-".into()));
-        table.row([
-            Cell::new(row.service),
-            Cell::new(row.state).style(style),
-            or_dash(row.pid.map(|pid| pid.to_string())),
-            or_dash(provider.took.map(span)),
-            or_dash(row.generation.map(|generation| generation.to_string())),
-            or_dash(row.request_lane.map(bytes)),
-            or_dash(row.answer_lane.map(bytes)),
-            or_dash(row.max_request.map(bytes)),
-        ]);
-    }
-    table
+    let style = |provider: &Provider| match provider.found {
+        Found::Open => GOOD,
+        Found::Refused(..) => WARN,
+        Found::Absent => FAINT,
+        Found::Failed(..) => BAD,
+    };
+    let or_dash = |value: Option<String>| value.unwrap_or("-".into());
+    let number = |value: Option<u64>| or_dash(value.map(|value| value.to_string()));
+    let rows = providers.iter().map(|provider| (provider, Row::of(provider)));
+    Table::of(rows)
+        .left("SERVICE", |(_, row)| row.service.clone())
+        .left("STATE", |(provider, row)| Cell::new(row.state).style(style(provider)))
+        .right("PID", |(_, row)| number(row.pid.map(u64::from)))
+        .right("OPENED IN", |(provider, _)| or_dash(provider.took.map(span)))
+        .right("GENERATION", |(_, row)| number(row.generation))
+        .right("REQUESTS", |(_, row)| or_dash(row.request_lane.map(bytes)))
+        .right("ANSWERS", |(_, row)| or_dash(row.answer_lane.map(bytes)))
+        .right("LONGEST", |(_, row)| or_dash(row.max_request.map(bytes)))
+        .table()
 }
 
 /// Lists the counters since the providers started.
 fn counters(providers: &[Provider]) -> Table {
-    let mut table = Table::new([
-        Column::new("SERVICE", Align::Left),
-        right("SESSIONS"),
-        right("ACCEPTED"),
-        right("ANSWERED"),
-        right("REFUSED"),
-        right("LOST"),
-        right("IN FLIGHT"),
-        right("ERRORS"),
-    ]);
-    for (provider, stats) in providers.iter().filter_map(|each| Some((each, each.stats()?))) {
-        let bad = |value: u64| {
-            Cell::new(count(value)).style(if value > 0 { WARN } else { anstyle::Style::new() })
-        };
-        table.row([
-            Cell::new(provider.service.to_string()),
-            Cell::new(count(stats.sessions)),
-            Cell::new(count(stats.accepted)),
-            Cell::new(count(stats.answered)),
-            bad(stats.refused),
-            bad(stats.lost),
-            Cell::new(count(stats.in_flight())),
-            bad(stats.errors),
-        ]);
-    }
-    table
+    let bad = |value: u64| {
+        Cell::new(count(value)).style(if value > 0 { WARN } else { anstyle::Style::new() })
+    };
+    Table::of(providers.iter().filter_map(|each| Some((each.service, each.stats()?))))
+        .left("SERVICE", |(service, _)| service.to_string())
+        .right("SESSIONS", |(_, stats)| count(stats.sessions))
+        .right("ACCEPTED", |(_, stats)| count(stats.accepted))
+        .right("ANSWERED", |(_, stats)| count(stats.answered))
+        .right("REFUSED", |(_, stats)| bad(stats.refused))
+        .right("LOST", |(_, stats)| bad(stats.lost))
+        .right("IN FLIGHT", |(_, stats)| count(stats.in_flight()))
+        .right("ERRORS", |(_, stats)| bad(stats.errors))
+        .table()
 }
 
 /// Lists the servers' wait mechanisms, and the doorbells of both sides of the open sessions.
 fn doorbells(providers: &[Provider]) -> Table {
-    let mut table = Table::new([
-        Column::new("SERVICE", Align::Left),
-        Column::new("WAITS WITH", Align::Left),
-        Column::new("RUNG BY", Align::Left),
-        Column::new("CLIENTS RUNG BY", Align::Left),
-    ]);
-    for (provider, report) in
-        providers.iter().filter_map(|each| Some((each, each.report.as_ref()?)))
-    {
-        let stats = provider.stats().copied().unwrap_or_default();
-        let by_event = stats.sessions.saturating_sub(stats.socket_rung);
-        table.row([
-            Cell::new(provider.service.to_string()),
-            waits_with(report),
-            Cell::new(kinds([("eventfd", by_event), ("socket", stats.socket_rung)])),
-            Cell::new(kinds([
+    let rows = providers.iter().filter_map(|each| {
+        let stats = each.stats().copied().unwrap_or_default();
+        Some((each.service, stats, each.report.as_ref()?))
+    });
+    Table::of(rows)
+        .left("SERVICE", |(service, ..)| service.to_string())
+        .left("WAITS WITH", |(_, _, report)| waits_with(report))
+        .left("RUNG BY", |(_, stats, _)| {
+            let by_event = stats.sessions.saturating_sub(stats.socket_rung);
+            kinds([("eventfd", by_event), ("socket", stats.socket_rung)])
+        })
+        .left("CLIENTS RUNG BY", |(_, stats, _)| {
+            kinds([
                 ("futex", stats.clients_by_futex),
                 ("eventfd", stats.clients_by_eventfd),
                 ("socket", stats.clients_by_socket),
-            ])),
-        ]);
-    }
-    table
+            ])
+        })
+        .table()
 }
 
 /// Lists the servers' incidents by user and kind; kinds that never happened are left out.

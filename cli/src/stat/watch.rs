@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::Instant;
 
 use bellwire::{ServerStats, ServiceName};
@@ -7,7 +6,7 @@ use bellwire::{ServerStats, ServiceName};
 use super::args::{Stat, StatFormat};
 use super::{Asker, Provider, ask, print, right, verdict};
 use crate::exit::{Exit, Failure};
-use crate::out::{self, Align, Cell, Column, Table, bytes, count, rate};
+use crate::out::{Align, Cell, Column, Table, count, rate, whole_bytes};
 use crate::stop::Stop;
 
 /// Polls repeatedly and reports the changes in between.
@@ -68,9 +67,7 @@ fn rates(
             told_bytes(per_second(|stats| stats.bytes_sent)),
         ]);
     }
-    let mut stdout = out::stdout();
-    table.print(&mut stdout, out::width())?;
-    Ok(stdout.flush()?)
+    Ok(table.show()?)
 }
 
 /// Returns the changes per second; `None` at the first poll and after a restart of the provider.
@@ -83,13 +80,4 @@ fn per_second(
     let (at, before) = before?;
     let came = of(stats).checked_sub(of(before))?;
     Some(came as f64 / at.elapsed().as_secs_f64())
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is not negative, and three digits are printed"
-)]
-fn whole_bytes(per_second: f64) -> String {
-    bytes(per_second as u64)
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bellwire::observe::{Counter, SeenEnd, SeenPage, SeenSession};
 use bellwire::{Latency, ServiceName};
+use serde::Serialize;
 
 /// One session, and its activity since the last scan.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Row {
 }
 
 /// The used part of a lane.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Lane {
     /// 0 if its owner is not visible.
     pub(super) size: u64,

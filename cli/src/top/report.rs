@@ -9,7 +9,7 @@ use super::model::{Lane, Model, Row};
 use super::print_note;
 use super::view::{peer, quantile, short, summary};
 use crate::exit::Failure;
-use crate::out::{self, Align, Cell, Column, Table, rate};
+use crate::out::{self, Table, rate};
 
 /// The scan's result, for programs.
 #[derive(Serialize)]
@@ -30,17 +30,10 @@ struct Session {
     p50_nanos: Option<u64>,
     p99_nanos: Option<u64>,
     in_flight: u64,
-    request_lane: LaneFigures,
-    answer_lane: LaneFigures,
+    request_lane: Lane,
+    answer_lane: Lane,
     client: Option<End>,
     server: Option<End>,
-}
-
-#[derive(Serialize)]
-struct LaneFigures {
-    size: u64,
-    used: u64,
-    high_water: u64,
 }
 
 #[derive(Serialize)]
@@ -77,17 +70,11 @@ impl Session {
             p50_nanos: row.latency.quantile(500),
             p99_nanos: row.latency.quantile(990),
             in_flight: row.in_flight,
-            request_lane: row.requests.into(),
-            answer_lane: row.answers.into(),
+            request_lane: row.requests,
+            answer_lane: row.answers,
             client: row.seen.client.as_ref().map(End::of),
             server: row.seen.server.as_ref().map(End::of),
         }
-    }
-}
-
-impl From<Lane> for LaneFigures {
-    fn from(lane: Lane) -> Self {
-        Self { size: lane.size, used: lane.used, high_water: lane.high_water }
     }
 }
 
@@ -127,35 +114,19 @@ fn snake(name: &str) -> String {
 
 /// Prints a summary, and the first sessions as a table; 0 is all.
 pub(super) fn print(model: &Model, limit: usize) -> Result<(), Failure> {
-    let right = |title| Column::new(title, Align::Right);
-    let left = |title| Column::new(title, Align::Left);
-    let mut table = Table::new([
-        left("SERVICE"),
-        left("CLIENT"),
-        left("SERVER"),
-        right("CALLS/S"),
-        right("P50"),
-        right("P99"),
-        right("USE"),
-        right("FLIGHT"),
-        right("ERR/S"),
-    ]);
+    let per_second = |value: Option<f64>| value.map_or("-".into(), |value| short(rate(value)));
     let shown = if limit == 0 { model.rows.len() } else { limit };
-    for row in model.rows.iter().take(shown) {
-        let per_second =
-            |value: Option<f64>| Cell::new(value.map_or("-".into(), |value| short(rate(value))));
-        table.row([
-            Cell::new(row.seen.service.to_string()),
-            Cell::new(peer(row.seen.client.as_ref())),
-            Cell::new(peer(row.seen.server.as_ref())),
-            per_second(row.calls),
-            Cell::new(quantile(&row.latency, 500)),
-            Cell::new(quantile(&row.latency, 990)),
-            Cell::new(format!("{:.0}%", row.share() * 100.0)),
-            Cell::new(row.in_flight.to_string()),
-            per_second(row.errors),
-        ]);
-    }
+    let table = Table::of(model.rows.iter().take(shown))
+        .left("SERVICE", |row| row.seen.service.to_string())
+        .left("CLIENT", |row| peer(row.seen.client.as_ref()))
+        .left("SERVER", |row| peer(row.seen.server.as_ref()))
+        .right("CALLS/S", |row| per_second(row.calls))
+        .right("P50", |row| quantile(&row.latency, 500))
+        .right("P99", |row| quantile(&row.latency, 990))
+        .right("USE", |row| format!("{:.0}%", row.share() * 100.0))
+        .right("FLIGHT", |row| row.in_flight.to_string())
+        .right("ERR/S", |row| per_second(row.errors))
+        .table();
     let mut stdout = out::stdout();
     writeln!(stdout, "{}", summary(model))?;
     table.print(&mut stdout, out::width())?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::tally::{Row, Sample, Spread};
 use crate::bench::args::{Reactor, Subject};
 use crate::exit::Failure;
-use crate::out::{self, Align, Cell, Column, FAINT, TITLE, Table, bytes, nanos, rate};
+use crate::out::{self, FAINT, TITLE, Table, nanos, rate, whole_bytes};
 
 /// The compared pairs, if both were measured.
 const RATIOS: [(Subject, Subject); 3] = [
@@ -80,51 +80,34 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let right = |title| Column::new(title, Align::Right);
-        let left = |title| Column::new(title, Align::Left);
-        let mut table = Table::new([
-            right("SESSIONS"),
-            left("LOAD"),
-            left("WAITS WITH"),
-            right("CALLS/S"),
-            right("CPU/CALL"),
-            right("LEAST"),
-            right("MOST"),
-            right("SWITCHES/CALL"),
-            right("P50"),
-            right("P99"),
-            right("RSS"),
-        ]);
-        for row in &self.rows {
-            for (subject, samples) in &row.columns {
-                let median = |figure: fn(&Sample) -> f64| spread(samples, figure).median;
-                let cpu = spread(samples, |sample| sample.cpu);
-                table.row([
-                    Cell::new(row.sessions.to_string()),
-                    Cell::new(row.load.to_string()),
-                    Cell::new(subject.as_str()),
-                    Cell::new(rate(median(|sample| sample.calls_per_second))),
-                    Cell::new(nanos(cpu.median)),
-                    Cell::new(nanos(cpu.min)),
-                    Cell::new(nanos(cpu.max)),
-                    Cell::new(format!("{:.2}", median(|sample| sample.switches))),
-                    Cell::new(nanos(median(|sample| sample.p50))),
-                    Cell::new(nanos(median(|sample| sample.p99))),
-                    Cell::new(whole_bytes(median(|sample| sample.rss))),
-                ]);
-            }
-        }
-        table
+        let median =
+            |samples: &[Sample], figure: fn(&Sample) -> f64| spread(samples, figure).median;
+        let cpu = |samples: &[Sample]| spread(samples, |sample| sample.cpu);
+        let rows = self.rows.iter().flat_map(|row| {
+            row.columns.iter().map(move |(subject, samples)| (row, subject, &samples[..]))
+        });
+        Table::of(rows)
+            .right("SESSIONS", |(row, ..)| row.sessions.to_string())
+            .left("LOAD", |(row, ..)| row.load.to_string())
+            .left("WAITS WITH", |(_, subject, _)| subject.as_str())
+            .right("CALLS/S", |(.., samples)| {
+                rate(median(samples, |sample| sample.calls_per_second))
+            })
+            .right("CPU/CALL", |(.., samples)| nanos(cpu(samples).median))
+            .right("LEAST", |(.., samples)| nanos(cpu(samples).min))
+            .right("MOST", |(.., samples)| nanos(cpu(samples).max))
+            .right("SWITCHES/CALL", |(.., samples)| {
+                format!("{:.2}", median(samples, |sample| sample.switches))
+            })
+            .right("P50", |(.., samples)| nanos(median(samples, |sample| sample.p50)))
+            .right("P99", |(.., samples)| nanos(median(samples, |sample| sample.p99)))
+            .right("RSS", |(.., samples)| whole_bytes(median(samples, |sample| sample.rss)))
+            .table()
     }
 }
 
 fn spread(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Spread {
     Spread::of(samples.iter().map(figure))
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that is known")]
-fn whole_bytes(size: f64) -> String {
-    bytes(size as u64)
 }
 
 fn row_json(row: &Row) -> Value {
