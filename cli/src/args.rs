@@ -141,7 +141,7 @@ pub(crate) enum Subject {
 
 /// In which form a command prints.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Output {
+pub(crate) struct Output<F: ValueEnum + Default + Send + Sync + 'static = Format> {
     /// The output format; JSON is one object per line
     #[arg(
         long,
@@ -152,18 +152,20 @@ pub(crate) struct Output {
         default_value_t,
         value_name = "FORMAT"
     )]
-    output: Format,
+    output: F,
     /// The same as --output json
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
-impl Output {
+impl<F: ValueEnum + Default + Send + Sync + From<Format>> Output<F> {
     /// Returns the format.
-    pub(crate) fn format(self) -> Format {
-        if self.json { Format::Json } else { self.output }
+    pub(crate) fn format(self) -> F {
+        if self.json { Format::Json.into() } else { self.output }
     }
+}
 
+impl Output {
     /// Returns whether a program reads it.
     pub(crate) fn is_json(self) -> bool {
         self.format() == Format::Json

@@ -4,7 +4,7 @@ use std::time::Duration;
 use bellwire::{NameError, ServiceName};
 use bellwire_cgroups::Orchestrator;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::args::{Output, Subject, duration};
 
@@ -43,8 +43,8 @@ pub(crate) struct Get {
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// Print only cgroups of this orchestrator; can be repeated
-    #[arg(long, value_enum, value_name = "WHO")]
-    pub(crate) orchestrator: Vec<RunBy>,
+    #[arg(long, value_name = "WHO", value_parser = orchestrator())]
+    pub(crate) orchestrator: Vec<Orchestrator>,
     /// Of any service: its method number
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) method: u32,
@@ -73,39 +73,9 @@ fn published(text: &str) -> Result<Published, NameError> {
     }
 }
 
-/// An [`Orchestrator`] on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunBy(pub(crate) Orchestrator);
-
-impl ValueEnum for RunBy {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [RunBy; 10] = [
-            RunBy(Orchestrator::Unknown),
-            RunBy(Orchestrator::Systemd),
-            RunBy(Orchestrator::Docker),
-            RunBy(Orchestrator::K8s),
-            RunBy(Orchestrator::Kvm),
-            RunBy(Orchestrator::Lxc),
-            RunBy(Orchestrator::Podman),
-            RunBy(Orchestrator::Nspawn),
-            RunBy(Orchestrator::Containerd),
-            RunBy(Orchestrator::Nomad),
-        ];
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.0.as_str()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_orchestrator_can_be_named() {
-        let known = RunBy::value_variants().iter().map(|by| by.0);
-        assert!(known.eq(Orchestrator::ALL));
-    }
+/// Parses an orchestrator, by its name.
+fn orchestrator() -> impl TypedValueParser<Value = Orchestrator> {
+    let names = PossibleValuesParser::new(Orchestrator::ALL.map(Orchestrator::as_str));
+    let named = |name: String| Orchestrator::ALL.into_iter().find(|one| one.as_str() == name);
+    names.try_map(move |name| named(name).ok_or("no orchestrator"))
 }

@@ -3,7 +3,8 @@ use std::time::Duration;
 use bellwire::ServiceName;
 use clap::ValueEnum;
 
-use crate::args::positive_duration;
+use crate::args::{Output, positive_duration};
+use crate::out::Format;
 
 /// Print the counters of each provider, and the initial parameters of a session with it
 ///
@@ -30,20 +31,8 @@ pub(crate) struct Stat {
     /// The time between two queries, with --watch
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// The output format; JSON is one object per line
-    #[arg(
-        long,
-        short,
-        visible_alias = "format",
-        short_alias = 'f',
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT"
-    )]
-    output: StatFormat,
-    /// The same as --output json
-    #[arg(long, conflicts_with = "output")]
-    json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output<StatFormat>,
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
@@ -64,9 +53,11 @@ pub(crate) enum StatFormat {
     Openmetrics,
 }
 
-impl Stat {
-    /// Returns the output format.
-    pub(crate) fn format(&self) -> StatFormat {
-        if self.json { StatFormat::Json } else { self.output }
+impl From<Format> for StatFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Table => Self::Table,
+            Format::Json => Self::Json,
+        }
     }
 }

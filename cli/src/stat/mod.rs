@@ -77,7 +77,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
         return watch::run(&asker, args);
     }
     let providers = ask(&asker, args)?;
-    print(run_dir, args.format(), &providers)?;
+    print(run_dir, args.output.format(), &providers)?;
     Ok(verdict(&providers))
 }
 

@@ -16,10 +16,10 @@ pub(super) fn run(asker: &Asker<'_>, args: &Stat) -> Result<Exit, Failure> {
     let mut due = Instant::now();
     loop {
         let providers = ask(asker, args)?;
-        if args.format() == StatFormat::Table {
+        if args.output.format() == StatFormat::Table {
             rates(&providers, &before)?;
         } else {
-            print(asker.run_dir, args.format(), &providers)?;
+            print(asker.run_dir, args.output.format(), &providers)?;
         }
         let now = Instant::now();
         before = providers
