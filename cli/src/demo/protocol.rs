@@ -1,19 +1,14 @@
 //! The messages between the demo's processes: one JSON object a line, over pipes.
 
-use bellwire::{Event, Service};
+use bellwire::Event;
 use serde::{Deserialize, Serialize};
 
 use super::burst::{Arrivals, Burst, LaneChange, SessionFigures, Shown};
 
 /// The service that the demo calls: answers 64 bytes with 64 others.
+#[derive(bellwire::Service)]
+#[service(name = "demo-ping", request = [u8; 64], response = [u8; 64], idempotent)]
 pub(crate) struct DemoPing;
-
-impl Service for DemoPing {
-    const NAME: &'static str = "demo-ping";
-    const IDEMPOTENT: bool = true;
-    type Request = [u8; 64];
-    type Response = [u8; 64];
-}
 
 impl DemoPing {
     /// Returns the right answer: every bit inverted, so that an echo of stale memory is detected.

@@ -1,8 +1,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bellwire::observe::{ObserveError, Scanner, SeenSession};
-use bellwire::{Client, HandlerError, RunDir, Server, Service};
+use bellwire::{Client, RunDir, Server};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -12,13 +12,9 @@ use super::model::{Model, Sort};
 use super::view::View;
 
 /// Fails odd numbers.
+#[derive(bellwire::Service)]
+#[service(name = "even-numbers", request = u64, response = u64)]
 struct Even;
-
-impl Service for Even {
-    const NAME: &'static str = "even-numbers";
-    type Request = u64;
-    type Response = u64;
-}
 
 /// Sessions are identified by process, service and number, so only one test at a time may have some.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -45,9 +41,8 @@ impl Fixture {
         let run_dir = RunDir::new(dir.path());
         let mut builder = Server::builder(&run_dir);
         let even = |number: u64| number.is_multiple_of(2).then_some(number);
-        builder
-            .serve::<Even>(move |_, number| even(number).ok_or(HandlerError::new("odd")))
-            .unwrap();
+        let served = builder.serve::<Even>(move |_, number| even(number).ok_or("odd".into()));
+        served.unwrap();
         let server = builder.start().unwrap();
         let clients = [(); 2].map(|()| Client::new(&run_dir));
         let mut fixture = Self { _server: server, clients, scanner, _dir: dir, _alone: alone };
@@ -63,6 +58,16 @@ impl Fixture {
             (0..even * times).for_each(|_| assert_eq!(client.call(&2).unwrap(), 2));
             (0..odd * times).for_each(|_| drop(client.call(&3).unwrap_err()));
         }
+    }
+
+    /// Returns what these calls, after those of the set-up, look like a second later.
+    fn model_after(&mut self, even: usize, odd: usize) -> Model {
+        let mut model = Model::new(None);
+        let begun = Instant::now();
+        model.update(self.seen(), begun);
+        self.call(even, odd);
+        model.update(self.seen(), begun + Duration::from_secs(1));
+        model
     }
 
     fn seen(&mut self) -> Vec<SeenSession> {
@@ -94,12 +99,8 @@ fn press(code: KeyCode, view: &mut View, model: &mut Model) -> bool {
 #[test]
 fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
     let Some(mut fixture) = Fixture::new() else { return };
-    let mut model = Model::new(None);
-    let begun = Instant::now();
-    model.update(fixture.seen(), begun);
     // Enough that some of them are timed although no thread sleeps.
-    fixture.call(200, 5);
-    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
+    let model = fixture.model_after(200, 5);
     let lines = screen(&mut View::default(), &model);
     assert_eq!(lines.len(), 24);
     let summary = "bellwire top  1 services  2 sessions  615 calls/s";
@@ -124,11 +125,7 @@ fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
 #[test]
 fn a_narrow_screen_has_fewer_columns_and_cuts_no_figure() {
     let Some(mut fixture) = Fixture::new() else { return };
-    let mut model = Model::new(None);
-    let begun = Instant::now();
-    model.update(fixture.seen(), begun);
-    fixture.call(200, 5);
-    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
+    let mut model = fixture.model_after(200, 5);
     for (width, titles) in [
         (40, "SERVICE CALL/Sv P99 ERR"),
         (60, "SERVICE CALL/Sv P50 P99 USE FLT ERR"),
@@ -152,11 +149,7 @@ fn a_narrow_screen_has_fewer_columns_and_cuts_no_figure() {
 #[test]
 fn keys_sort_and_move_and_q_quits() {
     let Some(mut fixture) = Fixture::new() else { return };
-    let (mut model, mut view) = (Model::new(None), View::default());
-    let begun = Instant::now();
-    model.update(fixture.seen(), begun);
-    fixture.call(20, 0);
-    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
+    let (mut model, mut view) = (fixture.model_after(20, 0), View::default());
     let numbers =
         |model: &Model| -> Vec<u64> { model.rows.iter().map(|row| row.seen.number).collect() };
     let most_calls = numbers(&model);

@@ -2,26 +2,17 @@
 
 use std::fs;
 
-use bellwire::{Contract, HandlerError, Payload, RunDir, Server, Service, schema};
+use bellwire::{Contract, HandlerError, Payload, RunDir, Server, schema};
 
 use crate::support::Place;
 
+#[derive(bellwire::Service)]
+#[service(name = "increment", method = 3, request = u64, response = u64)]
 struct Increment;
 
-impl Service for Increment {
-    const NAME: &'static str = "increment";
-    const METHOD: u32 = 3;
-    type Request = u64;
-    type Response = u64;
-}
-
+#[derive(bellwire::Service)]
+#[service(name = "shout", request = String, response = String)]
 struct Shout;
-
-impl Service for Shout {
-    const NAME: &'static str = "shout";
-    type Request = String;
-    type Response = String;
-}
 
 const PROTO: &str = r#"
 syntax = "proto3";

@@ -1,16 +1,12 @@
 //! `bellwire stat` about real servers: what they wait with, and what rings whom.
 
-use bellwire::{Backend, Client, ClientConfig, Doorbell, RunDir, Server, ServerConfig, Service};
+use bellwire::{Backend, Client, ClientConfig, Doorbell, RunDir, Server, ServerConfig};
 
 use crate::support::Place;
 
+#[derive(bellwire::Service)]
+#[service(name = "doubled", request = u64, response = u64)]
 struct Doubled;
-
-impl Service for Doubled {
-    const NAME: &'static str = "doubled";
-    type Request = u64;
-    type Response = u64;
-}
 
 fn serve(place: &Place, config: ServerConfig) -> Server {
     let mut builder = Server::builder_with(&RunDir::new(place.run_dir()), config);

@@ -2,21 +2,15 @@
 
 use std::fmt;
 
-use bellwire::Service;
 use serde::{Deserialize, Serialize};
 
 /// The length of a request and of its answer in bytes.
 pub(super) const LEN: usize = 64;
 
 /// The benchmark's service.
-#[derive(Debug)]
+#[derive(Debug, bellwire::Service)]
+#[service(name = "bench-mirror", request = [u8; LEN], response = [u8; LEN])]
 pub(super) struct Mirror;
-
-impl Service for Mirror {
-    const NAME: &'static str = "bench-mirror";
-    type Request = [u8; LEN];
-    type Response = [u8; LEN];
-}
 
 /// The schedule of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,9 @@
-use bellwire::{Payload, Service, Shortage};
+use bellwire::{Payload, Shortage};
 
 /// The service of the burst's messages. Not idempotent: a request that may have been executed is never sent again.
+#[derive(bellwire::Service)]
+#[service(name = "demo-burst", request = Payload, response = Payload)]
 pub(super) struct DemoBurst;
-
-impl Service for DemoBurst {
-    const NAME: &'static str = "demo-burst";
-    type Request = Payload;
-    type Response = Payload;
-}
 
 /// A message's header; the rest of it is a pattern that no other message has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

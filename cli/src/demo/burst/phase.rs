@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::mpsc::Sender;
 
-use bellwire::{Client, HandlerError, Malformed, Message, RunDir, Service};
+use bellwire::{Client, HandlerError, Malformed, Message, RunDir};
 use bellwire_cgroups::{CgroupEntry, View, synthetic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,9 @@ use crate::exit::Failure;
 
 /// The service through which the consumer tells the provider what to publish. It answers with the shared memory that the
 /// provider then holds.
+#[derive(bellwire::Service)]
+#[service(name = "demo-stage", request = Json<Phase>, response = Json<Held>)]
 pub(in super::super) struct DemoPhase;
-
-impl Service for DemoPhase {
-    const NAME: &'static str = "demo-stage";
-    type Request = Json<Phase>;
-    type Response = Json<Held>;
-}
 
 /// What to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
