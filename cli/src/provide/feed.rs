@@ -39,11 +39,12 @@ pub(crate) struct Fed {
 }
 
 /// Why nothing was published. The last snapshot remains.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(crate) enum FeedError {
-    Scan(ScanError),
-    Encode(EncodeError),
-    Publish(PublishError),
+    Scan(#[from] ScanError),
+    Encode(#[from] EncodeError),
+    Publish(#[from] PublishError),
 }
 
 impl Source {
@@ -108,7 +109,7 @@ impl Feed {
     /// Scans once; publishes a new generation if anything changed, and returns it.
     pub(crate) fn step(&mut self) -> Result<Option<Fed>, FeedError> {
         let begun = Instant::now();
-        let mut scan = self.source.scan().map_err(FeedError::Scan)?;
+        let mut scan = self.source.scan()?;
         if let Some(names) = &self.names {
             names.refresh();
             scan.entries.iter_mut().for_each(|entry| names.name_entry(entry));
@@ -116,16 +117,13 @@ impl Feed {
         if self.last.as_ref().is_some_and(|last| same_content(last, &scan)) {
             return Ok(None);
         }
-        let writer = SnapshotWriter::with_hierarchies(&scan.entries, &scan.hierarchies)
-            .map_err(FeedError::Encode)?;
+        let writer = SnapshotWriter::with_hierarchies(&scan.entries, &scan.hierarchies)?;
         let (bytes, meta) = (writer.encoded_len(), scan.meta());
         let mut written = Ok(0);
-        let generation = self
-            .publisher
-            .publish_with(bytes, |into| written = writer.write_to(meta, into))
-            .map_err(FeedError::Publish)?;
+        let write = |into: &mut [u8]| written = writer.write_to(meta, into);
+        let generation = self.publisher.publish_with(bytes, write)?;
         // It got the room that it asked for.
-        written.map_err(FeedError::Encode)?;
+        written?;
         let fed = Fed {
             generation,
             cgroups: scan.entries.len(),
@@ -143,26 +141,6 @@ impl Feed {
 fn same_content(a: &Scan, b: &Scan) -> bool {
     (a.meta().skipped, a.mode, &a.hierarchies) == (b.meta().skipped, b.mode, &b.hierarchies)
         && a.entries == b.entries
-}
-
-impl std::fmt::Display for FeedError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Scan(error) => error.fmt(f),
-            Self::Encode(error) => error.fmt(f),
-            Self::Publish(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for FeedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Scan(error) => error.source(),
-            Self::Encode(error) => error.source(),
-            Self::Publish(error) => error.source(),
-        }
-    }
 }
 
 #[cfg(test)]

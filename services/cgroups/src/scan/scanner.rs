@@ -1,8 +1,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::error::Error;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -56,10 +54,11 @@ pub struct Scan {
 }
 
 /// Why there is no scan. The fault is the system's, or in the configured root.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
     /// The root cannot be read.
+    #[error("cannot read the cgroup root {}", root.display())]
     Root {
         /// The root.
         root: PathBuf,
@@ -67,30 +66,11 @@ pub enum ScanError {
         source: io::Error,
     },
     /// No cgroup hierarchy is mounted at the root or in a directory of it.
+    #[error("no cgroup hierarchy is mounted at or below {}", root.display())]
     NoHierarchy {
         /// The root.
         root: PathBuf,
     },
-}
-
-impl fmt::Display for ScanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root { root, .. } => write!(f, "cannot read the cgroup root {}", root.display()),
-            Self::NoHierarchy { root } => {
-                write!(f, "no cgroup hierarchy is mounted at or below {}", root.display())
-            }
-        }
-    }
-}
-
-impl Error for ScanError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Root { source, .. } => Some(source),
-            Self::NoHierarchy { .. } => None,
-        }
-    }
 }
 
 impl Default for Limits {
