@@ -31,7 +31,7 @@ struct Pong {
 /// How to measure a service.
 enum Way {
     /// Calls on one session.
-    Calls(Box<dyn Caller>),
+    Calls(Caller),
     /// One handshake per try, with this method number.
     Handshakes(u32),
 }
@@ -84,7 +84,7 @@ fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
     let (service, dir) = (args.service, run_dir.path().display());
     match way {
         Way::Calls(caller) => {
-            format!("PING {service} in {dir}: calls on one session, {}", caller.what())
+            format!("PING {service} in {dir}: calls on one session, {}", caller.what)
         }
         Way::Handshakes(method) => format!(
             "PING {service} in {dir}: one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}"
@@ -136,7 +136,7 @@ impl Way {
         config: &ClientConfig,
     ) -> Result<Pong, Failure> {
         match self {
-            Self::Calls(caller) => caller.call(),
+            Self::Calls(caller) => (caller.call)(),
             Self::Handshakes(method) => handshake(run_dir, args, *method, config),
         }
     }
