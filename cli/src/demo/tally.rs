@@ -1,3 +1,4 @@
+use std::mem;
 use std::time::{Duration, Instant};
 
 use bellwire::{SessionStats, SnapshotCache};
@@ -17,6 +18,8 @@ pub(super) struct Tally {
     totals: Totals,
     /// Nanoseconds.
     rtt: Histogram<u64>,
+    /// Of the current second.
+    rtt_now: Histogram<u64>,
     changes: Histogram<u64>,
     now: Running,
     lookup_time: Duration,
@@ -26,8 +29,8 @@ pub(super) struct Tally {
 }
 
 /// The current second.
+#[derive(Default)]
 struct Running {
-    rtt: Histogram<u64>,
     lookups: u64,
     lookup_time: Duration,
     unchanged: u64,
@@ -42,22 +45,14 @@ impl Tally {
             Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
                 .map_err(|error| Failure::of(Exit::Failed, "no histogram", &error))
         };
-        let now = Running {
-            rtt: histogram()?,
-            lookups: 0,
-            lookup_time: Duration::ZERO,
-            unchanged: 0,
-            unchanged_time: Duration::ZERO,
-            changed: 0,
-            session: SessionStats::default(),
-        };
         Ok(Self {
             begun: Instant::now(),
             second: 0,
             totals: Totals::default(),
             rtt: histogram()?,
+            rtt_now: histogram()?,
             changes: histogram()?,
-            now,
+            now: Running::default(),
             lookup_time: Duration::ZERO,
             event_time: Duration::ZERO,
             unchanged_time: Duration::ZERO,
@@ -72,7 +67,7 @@ impl Tally {
 
     pub(super) fn answered(&mut self, took: Duration) {
         self.totals.calls.verified += 1;
-        self.now.rtt.saturating_record(nanos(took));
+        self.rtt_now.saturating_record(nanos(took));
     }
 
     pub(super) fn wrong_answer(&mut self) {
@@ -178,7 +173,7 @@ impl Tally {
         session: SessionStats,
     ) -> Second {
         self.second = self.begun.elapsed().as_secs();
-        let now = &mut self.now;
+        let now = mem::replace(&mut self.now, Running { session, ..Running::default() });
         let calls = session.made.saturating_sub(now.session.made);
         let rings = session.rings.saturating_sub(now.session.rings);
         let second = Second {
@@ -189,24 +184,20 @@ impl Tally {
             refreshes_per_second: per_second(now.unchanged, now.unchanged_time),
             changed: now.changed,
             calls,
-            rtt_p50_nanos: now.rtt.value_at_quantile(0.5),
-            rtt_p99_nanos: now.rtt.value_at_quantile(0.99),
+            rtt_p50_nanos: self.rtt_now.value_at_quantile(0.5),
+            rtt_p99_nanos: self.rtt_now.value_at_quantile(0.99),
             rings_per_call: ratio(rings, calls),
             errors: self.totals.errors,
         };
         // Both have the same bounds, so it cannot fail.
-        let _ = self.rtt.add(&now.rtt);
-        now.rtt.reset();
-        (now.lookups, now.lookup_time) = (0, Duration::ZERO);
-        (now.unchanged, now.unchanged_time) = (0, Duration::ZERO);
-        now.changed = 0;
-        now.session = session;
+        let _ = self.rtt.add(&self.rtt_now);
+        self.rtt_now.reset();
         second
     }
 
     /// Ends the run.
     pub(super) fn totals(mut self, session: SessionStats) -> Totals {
-        let _ = self.rtt.add(&self.now.rtt);
+        let _ = self.rtt.add(&self.rtt_now);
         let mut totals = self.totals;
         totals.seconds = self.begun.elapsed().as_secs_f64();
         totals.calls = Calls {
