@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire::{
     CallError, Contract, Delivery, RunDir, ServiceName, Start, State, SubscribeError, Subscriber,
 };
+use serde_json::json;
 
 use crate::args::{Output, duration};
 use crate::config;
@@ -88,34 +89,24 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
 }
 
 fn print(delivery: &Delivery<Vec<u8>>, args: &Watch) -> Result<(), Failure> {
-    let mut stdout = out::stdout();
-    match delivery {
+    let is_json = args.output.is_json();
+    let line = match delivery {
         Delivery::Event { sequence, event } => {
             let text = out::printable(event).filter(|_| !args.hex);
-            match (text, args.output.is_json()) {
-                (Some(text), true) => {
-                    let line = serde_json::json!({ "sequence": sequence, "text": text });
-                    writeln!(stdout, "{line}")?;
-                }
-                (None, true) => {
-                    let line = serde_json::json!({ "sequence": sequence, "hex": out::hex(event) });
-                    writeln!(stdout, "{line}")?;
-                }
-                (Some(text), false) => writeln!(stdout, "{FAINT}{sequence}{FAINT:#}  {text}")?,
-                (None, false) => {
-                    writeln!(stdout, "{FAINT}{sequence}{FAINT:#}  {}", out::hex(event))?;
-                }
+            match text.ok_or_else(|| out::hex(event)) {
+                Ok(text) if is_json => json!({ "sequence": sequence, "text": text }).to_string(),
+                Err(hex) if is_json => json!({ "sequence": sequence, "hex": hex }).to_string(),
+                Ok(text) => format!("{FAINT}{sequence}{FAINT:#}  {text}"),
+                Err(hex) => format!("{FAINT}{sequence}{FAINT:#}  {hex}"),
             }
         }
-        Delivery::Missed { events } if args.output.is_json() => {
-            writeln!(stdout, "{}", serde_json::json!({ "missed": events }))?;
-        }
-        Delivery::Missed { events } => writeln!(stdout, "{WARN}{events} missed{WARN:#}")?,
-        Delivery::Restarted if args.output.is_json() => {
-            writeln!(stdout, "{}", serde_json::json!({ "restarted": true }))?;
-        }
-        Delivery::Restarted => writeln!(stdout, "{WARN}the provider was restarted{WARN:#}")?,
-    }
+        Delivery::Missed { events } if is_json => json!({ "missed": events }).to_string(),
+        Delivery::Missed { events } => format!("{WARN}{events} missed{WARN:#}"),
+        Delivery::Restarted if is_json => json!({ "restarted": true }).to_string(),
+        Delivery::Restarted => format!("{WARN}the provider was restarted{WARN:#}"),
+    };
+    let mut stdout = out::stdout();
+    writeln!(stdout, "{line}")?;
     Ok(stdout.flush()?)
 }
 
