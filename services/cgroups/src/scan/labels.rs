@@ -57,51 +57,33 @@ fn put(labels: &mut Labels, name: &str, value: &str) {
 mod tests {
     use super::*;
 
-    fn told(path: &str) -> String {
-        let told = labels(path).into_iter().map(|(name, value)| format!("{name}={value}"));
-        told.collect::<Vec<_>>().join(" ")
-    }
+    /// Paths and their labels.
+    const PATHS: &str = r"
+/ =>
+/custom/x =>
+/system.slice/cron.service => slice=system.slice unit=cron.service
+/user.slice/user-1000.slice/session-3.scope => slice=user-1000.slice unit=session-3.scope
+/docker/{id} => container_id={id}
+/system.slice/docker-{id}.scope => slice=system.slice container_id={id}
+/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope => qos=burstable pod_uid={uid} container_id={id}
+/kubepods/besteffort/pod{uid}/{id} => qos=besteffort pod_uid={uid} container_id={id}
+/machine.slice/machine-qemu\x2d3\x2dweb.scope => slice=machine.slice machine=web
+/nomad.slice/share.slice/{uid}.web.scope => slice=share.slice alloc_id={uid} task=web
+/k8s.io/{id} => container_id={id}
+/lxc/web/init.scope => machine=web unit=init.scope
+/lxc.monitor.web =>
+/machine.slice/libpod-conmon-{id}.scope => slice=machine.slice
+";
 
     #[test]
     fn a_path_tells_units_containers_pods_and_machines() {
-        let id = "c".repeat(64);
         let uid = "2ca4a155-3599-498d-bb9d-4446693fa3ea";
         let pod = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
-        for (path, wanted) in [
-            ("/".into(), String::new()),
-            ("/custom/x".into(), String::new()),
-            ("/system.slice/cron.service".into(), "slice=system.slice unit=cron.service".into()),
-            (
-                "/user.slice/user-1000.slice/session-3.scope".into(),
-                "slice=user-1000.slice unit=session-3.scope".into(),
-            ),
-            (format!("/docker/{id}"), format!("container_id={id}")),
-            (
-                format!("/system.slice/docker-{id}.scope"),
-                format!("slice=system.slice container_id={id}"),
-            ),
-            (
-                format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
-                format!("qos=burstable pod_uid={uid} container_id={id}"),
-            ),
-            (
-                format!("/kubepods/besteffort/pod{uid}/{id}"),
-                format!("qos=besteffort pod_uid={uid} container_id={id}"),
-            ),
-            (
-                "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope".into(),
-                "slice=machine.slice machine=web".into(),
-            ),
-            (
-                format!("/nomad.slice/share.slice/{uid}.web.scope"),
-                format!("slice=share.slice alloc_id={uid} task=web"),
-            ),
-            (format!("/k8s.io/{id}"), format!("container_id={id}")),
-            ("/lxc/web/init.scope".into(), "machine=web unit=init.scope".into()),
-            ("/lxc.monitor.web".into(), String::new()),
-            (format!("/machine.slice/libpod-conmon-{id}.scope"), "slice=machine.slice".into()),
-        ] {
-            assert_eq!(told(&path), wanted, "{path}");
+        let table = PATHS.replace("{id}", &"c".repeat(64)).replace("{uid}", uid);
+        for line in table.replace("{pod}", &pod).lines().skip(1) {
+            let (path, wanted) = line.split_once(" =>").unwrap();
+            let told = labels(path).into_iter().map(|(name, value)| format!(" {name}={value}"));
+            assert_eq!(told.collect::<String>(), wanted, "{path}");
         }
     }
 }

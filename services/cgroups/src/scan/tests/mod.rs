@@ -1,16 +1,17 @@
+//! Scans of synthetic hierarchies, and of this machine's.
+
+mod identity;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{
-    CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, check_name, encode, name_hash,
-};
+use crate::{CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, encode, name_hash};
 use cap_fs_ext::{DirExt, MetadataExt};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use tempfile::TempDir;
 
-use super::identity::Identity;
 use super::*;
 
 fn id(digit: char) -> String {
@@ -281,25 +282,6 @@ fn a_path_longer_than_a_snapshot_carries_is_counted() {
 }
 
 #[test]
-fn names_are_cut_at_their_limit() {
-    let long = format!("/{}", "é".repeat(300));
-    let identity = Identity::of(&long);
-    assert_eq!(identity.name.len(), 255);
-    assert!(long.ends_with(&identity.name[..10]));
-    let at_limit = format!("/{}", "n".repeat(255));
-    assert_eq!(Identity::of(&at_limit).name, at_limit[1..]);
-}
-
-#[test]
-fn siblings_that_begin_alike_have_names_of_their_own() {
-    let parent = format!("/{}/{}", "p".repeat(200), "c".repeat(100));
-    let names: std::collections::HashSet<String> =
-        (0..1_000).map(|number| Identity::of(&format!("{parent}{number}")).name).collect();
-    assert_eq!(names.len(), 1_000);
-    assert!(names.iter().all(|name| check_name(name).is_ok()));
-}
-
-#[test]
 fn a_provider_that_sees_no_processes_counts_them() {
     let tree = Tree::v1(&["memory", "pids"]);
     for (path, current) in [("busy", "3\n"), ("empty", "0\n")] {
@@ -344,189 +326,6 @@ fn a_scan_tells_where_its_hierarchies_are() {
     let tree = Tree::v2();
     let root = tree.0.path().canonicalize().unwrap();
     assert_eq!(tree.scan().hierarchies[0].root, root.to_str().unwrap());
-}
-
-#[test]
-fn real_paths_are_recognized() {
-    use Orchestrator::*;
-    let a = id('a');
-    let pods = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod";
-    let uid = "2ca4a155-3599-498d-bb9d-4446693fa3ea";
-    let escaped = uid.replace('-', "_");
-    let kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice";
-    let table: &[(String, Orchestrator, &str)] = &[
-        ("/".into(), Unknown, "root"),
-        ("/process_api/0f".into(), Unknown, "process_api_0f"),
-        (format!("/custom/{a}"), Unknown, &format!("custom_{a}")),
-        ("/init.scope".into(), Systemd, "init.scope"),
-        ("/system.slice".into(), Systemd, "system.slice"),
-        ("/system.slice/sshd.service".into(), Systemd, "sshd"),
-        ("/system.slice/system-getty.slice/getty@tty1.service".into(), Systemd, "getty@tty1"),
-        ("/user.slice/user-1000.slice/session-3.scope".into(), Systemd, "session-3.scope"),
-        ("/system.slice/dev-disk-by\\x2duuid.swap".into(), Systemd, "dev-disk-by-uuid.swap"),
-        ("/system.slice/ns.service/child/x".into(), Systemd, "ns_child_x"),
-        ("/docker".into(), Docker, "docker"),
-        (format!("/docker/{a}"), Docker, "docker_aaaaaaaaaaaa"),
-        (format!("/system.slice/docker-{a}.scope"), Docker, "docker_aaaaaaaaaaaa"),
-        (
-            format!("/docker/{a}/system.slice/x.service"),
-            Docker,
-            "docker_aaaaaaaaaaaa_system.slice_x.service",
-        ),
-        (format!("/docker/{}/docker/{a}", id('b')), Docker, "docker_aaaaaaaaaaaa"),
-        (format!("/ecs/5e2f/{a}"), Docker, "docker_aaaaaaaaaaaa"),
-        (
-            format!("/ecstasks.slice/ecstasks-5e2f.slice/docker-{a}.scope"),
-            Docker,
-            "docker_aaaaaaaaaaaa",
-        ),
-        (format!("/system.slice:docker:{a}"), Docker, "docker_aaaaaaaaaaaa"),
-        (format!("/nomad.slice/share.slice/docker-{a}.scope"), Docker, "docker_aaaaaaaaaaaa"),
-        ("/system.slice/docker.service".into(), Systemd, "docker"),
-        (format!("/system.slice/nerdctl-{a}.scope"), Containerd, "nerdctl_aaaaaaaaaaaa"),
-        (
-            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/nerdctl-{a}.scope"),
-            Containerd,
-            "nerdctl_aaaaaaaaaaaa",
-        ),
-        (format!("/system.slice:nerdctl:{a}"), Containerd, "nerdctl_aaaaaaaaaaaa"),
-        (format!("/default/{a}"), Containerd, "nerdctl_aaaaaaaaaaaa"),
-        (
-            "/ecs/8c5d0e3c9a7b4f21a3c1d2e3f4a5b6c7/8c5d0e3c9a7b4f21a3c1d2e3f4a5b6c7-2531612879"
-                .into(),
-            Containerd,
-            "ecs_8c5d0e3c9a7b",
-        ),
-        (format!("/k8s.io/{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("/system.slice/cri-containerd-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("/system.slice:cri-containerd:{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("/nomad.slice/share.slice/{uid}.web.scope"), Nomad, "nomad_web_2ca4a155"),
-        (format!("/nomad.slice/reserve.slice/{uid}.my-db.scope"), Nomad, "nomad_my-db_2ca4a155"),
-        (format!("/nomad.slice/{uid}.web.scope"), Nomad, "nomad_web_2ca4a155"),
-        (format!("/nomad/share/{uid}.web"), Nomad, "nomad_web_2ca4a155"),
-        ("/nomad.slice/share.slice".into(), Systemd, "share.slice"),
-        (format!("/other.slice/{uid}.web.scope"), Systemd, &format!("{uid}.web.scope")),
-        ("/kubepods".into(), K8s, "kubepods"),
-        ("/kubepods/burstable".into(), K8s, "kubepods_burstable"),
-        ("/kubepods.slice".into(), K8s, "kubepods"),
-        ("/kubepods.slice/kubepods-besteffort.slice".into(), K8s, "kubepods-besteffort"),
-        (format!("{pods}{escaped}.slice"), K8s, &format!("k8s_pod_{uid}")),
-        (format!("{pods}{}.slice", "8".repeat(32)), K8s, &format!("k8s_pod_{}", "8".repeat(32))),
-        (format!("{pods}{escaped}.slice/cri-containerd-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("{pods}{escaped}.slice/crio-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("{pods}{escaped}.slice/crio-conmon-{a}.scope"), K8s, "k8s_conmon_aaaaaaaaaaaa"),
-        (format!("{pods}{escaped}.slice/docker-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (format!("/kubepods/besteffort/pod{uid}"), K8s, &format!("k8s_pod_{uid}")),
-        (format!("/kubepods/besteffort/pod{uid}/{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
-        (
-            format!(
-                "/docker/{}{kind}/kubelet-kubepods-besteffort-pod{escaped}.slice/cri-containerd-{a}.scope",
-                id('b')
-            ),
-            K8s,
-            "k8s_cntr_aaaaaaaaaaaa",
-        ),
-        (
-            format!(
-                "/system.slice/containerd.service/kubepods-burstable-pod{escaped}.slice:cri-containerd:{a}"
-            ),
-            K8s,
-            "k8s_cntr_aaaaaaaaaaaa",
-        ),
-        ("/system.slice/kubelet.service".into(), Systemd, "kubelet"),
-        ("/machine.slice".into(), Systemd, "machine.slice"),
-        ("/machine.slice/machine-qemu\\x2d3\\x2dweb\\x2d1.scope".into(), Kvm, "qemu_web-1"),
-        (
-            "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope/libvirt/emulator".into(),
-            Kvm,
-            "qemu_web_libvirt_emulator",
-        ),
-        ("/machine.slice/machine-qemu\\x2dvm.scope".into(), Kvm, "qemu_vm"),
-        ("/machine.slice/machine-lxc\\x2dold.scope".into(), Lxc, "lxc_old"),
-        ("/machine/vdesk.libvirt-qemu".into(), Kvm, "qemu_vdesk"),
-        ("/machine/qemu-12-vdesk.libvirt-qemu/vcpu0".into(), Kvm, "qemu_vdesk_vcpu0"),
-        ("/libvirt/qemu/vm1".into(), Kvm, "qemu_vm1"),
-        ("/qemu.slice/100.scope".into(), Kvm, "qemu_100"),
-        ("/system.slice/libvirtd.service".into(), Systemd, "libvirtd"),
-        ("/lxc/web".into(), Lxc, "lxc_web"),
-        ("/lxc/101/ns".into(), Lxc, "lxc_101_ns"),
-        ("/lxc.payload.focal".into(), Lxc, "lxc_focal"),
-        (
-            "/lxc.payload.focal/system.slice/avahi-daemon.service".into(),
-            Lxc,
-            "lxc_focal_system.slice_avahi-daemon.service",
-        ),
-        ("/lxc.payload/c1".into(), Lxc, "lxc_c1"),
-        ("/lxc.monitor.focal".into(), Lxc, "lxc_monitor_focal"),
-        ("/machine/lxc-1268-sl.libvirt-lxc".into(), Lxc, "lxc_sl"),
-        ("/machine.slice/machine-lxc\\x2d1268\\x2dsl.scope".into(), Lxc, "lxc_sl"),
-        (format!("/machine.slice/libpod-{a}.scope"), Podman, "podman_aaaaaaaaaaaa"),
-        (
-            format!("/machine.slice/libpod-{a}.scope/container"),
-            Podman,
-            "podman_aaaaaaaaaaaa_container",
-        ),
-        (format!("/machine.slice/libpod-conmon-{a}.scope"), Podman, "podman_conmon_aaaaaaaaaaaa"),
-        (format!("/machine.slice:libpod:{a}"), Podman, "podman_aaaaaaaaaaaa"),
-        (format!("/libpod_parent/libpod-{a}"), Podman, "podman_aaaaaaaaaaaa"),
-        ("/libpod_parent".into(), Podman, "libpod_parent"),
-        (format!("/machine.slice/machine-libpod_pod_{a}.slice"), Podman, "podman_pod_aaaaaaaaaaaa"),
-        (
-            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{a}.scope"),
-            Podman,
-            "podman_aaaaaaaaaaaa",
-        ),
-        ("/machine.slice/machine-rawhide.scope".into(), Nspawn, "nspawn_rawhide"),
-        (
-            "/machine.slice/machine-dev\\x2dweb.scope/payload".into(),
-            Nspawn,
-            "nspawn_dev-web_payload",
-        ),
-        (
-            "/machine.slice/systemd-nspawn@arch\\x2d1.service/payload/init.scope".into(),
-            Nspawn,
-            "nspawn_arch-1_payload_init.scope",
-        ),
-    ];
-    for (path, orchestrator, name) in table {
-        let identity = Identity::of(path);
-        let found = (identity.orchestrator, identity.name.as_str());
-        assert_eq!(found, (*orchestrator, *name), "{path}");
-    }
-    for known in Orchestrator::ALL {
-        assert!(table.iter().any(|(_, orchestrator, _)| *orchestrator == known), "{known}");
-    }
-}
-
-#[test]
-fn a_path_is_split_at_its_owner() {
-    for (path, owner, inside) in [
-        ("/lxc/web", "/lxc/web", ""),
-        ("/lxc/web/init.scope/x", "/lxc/web", "init.scope/x"),
-        ("/", "/", ""),
-        ("/custom/x", "/custom/x", ""),
-        ("/system.slice/a.service/b", "/system.slice/a.service", "b"),
-    ] {
-        assert_eq!(owner_of(path), (owner, inside));
-    }
-}
-
-#[test]
-fn what_lies_inside_an_owner_is_nested() {
-    assert!(!Identity::of("/lxc/web").nested);
-    assert!(Identity::of("/lxc/web/init.scope").nested);
-    assert!(!Identity::of("/user.slice/user-1.slice").nested);
-    assert!(Identity::of("/system.slice/a.service").system_service);
-    assert!(!Identity::of("/system.slice/a.service/b.service").system_service);
-}
-
-#[test]
-fn escapes_that_make_no_name_stay() {
-    let name = |unit: &str| Identity::of(&format!("/system.slice/{unit}.service")).name;
-    assert_eq!(name("a\\x1bb"), "a\\x1bb");
-    assert_eq!(name("a\\xffb"), "a\\xffb");
-    assert_eq!(name("a\\xzzb\\x2"), "a\\xzzb\\x2");
-    assert_eq!(name("\\xc3\\xa9"), "é");
 }
 
 #[test]
