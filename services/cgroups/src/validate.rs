@@ -8,6 +8,7 @@ use super::layout::{Header, Item, PAIR_LEN, Pair};
 use super::malformed::{Malformed, MalformedKind as Kind};
 use super::row::Row;
 use super::text::{TextFault, check_control, check_inside, check_len, check_path_ends, is_suspect};
+use super::writer::narrow;
 use super::{
     HEADER_LEN, ITEM_LEN, LAYOUT, MAGIC, MAX_ITEMS, MAX_LEN, MAX_NAME, MAX_PATH, Meta, Mode,
     Options, Orchestrator, name_hash,
@@ -340,11 +341,6 @@ fn not_utf8(items: &[Item], strings_start: usize, at: usize) -> Malformed {
 
 fn strings_start(items: &[Item], pairs: &[Pair]) -> usize {
     HEADER_LEN + size_of_val(items) + size_of_val(pairs)
-}
-
-/// Converts a number of pairs, which a snapshot's length limits.
-fn narrow(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn in_header(offset: usize, why: Kind) -> Malformed {

@@ -75,18 +75,6 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_refused_or_leaves_a_sound_snapshot(
-        items in any_items(), at: prop::sample::Index, value: u8,
-    ) {
-        let mut bytes = encode(&items, META).unwrap();
-        let at = at.index(bytes.len());
-        bytes[at] = value;
-        if let Ok(index) = Index::validate(&bytes) {
-            assert_consistent(index.view());
-        }
-    }
-
-    #[test]
     fn a_truncated_snapshot_is_refused(items in any_items(), at: prop::sample::Index) {
         let bytes = encode(&items, META).unwrap();
         let at = at.index(bytes.len());
