@@ -97,15 +97,7 @@ fn nothing(state: State, name: &str, run_dir: &RunDir, waited: Duration) -> Fail
         )
         .next("upgrade the older of the two"),
         State::Failed { kind, reason } => {
-            let why = format!("no session with the provider of {name}: {reason}");
-            let failure = Failure::of_kind(kind, why);
-            // The process that answers is not trusted; other failures contain advice.
-            if kind != ErrorKind::Refused {
-                return failure;
-            }
-            failure.next(
-                "name its user with --trust USER if you trust it; `bellwire ls` shows who that is",
-            )
+            Failure::of_kind(kind, format!("no session with the provider of {name}: {reason}"))
         }
         State::Connecting | State::Unresponsive { .. } => Failure::of_kind(
             ErrorKind::Deadline,
