@@ -7,7 +7,7 @@ mod lookup;
 mod names;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
@@ -43,7 +43,7 @@ fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
     let source = Source::of(args);
-    let origin = Origin::of(args, &source);
+    let is_synthetic = matches!(source, Source::Synthetic { .. });
     let mut feed = Feed::new(source, publisher).with_names(names);
     // The first client shall find a snapshot, with names if their sources are fast.
     let mut first = feed.step().map_err(|error| no_feed(&error))?;
@@ -51,40 +51,45 @@ fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
         first = feed.step().map_err(|error| no_feed(&error))?.or(first);
     }
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
-    let say = Say { verbose: args.verbose };
-    say.start(run_dir, args.interval, &origin, first.as_ref());
-    follow(&mut feed, args.interval, &stop, say);
+    announce(run_dir, args, is_synthetic, first.as_ref());
+    follow(&mut feed, args, &stop);
     let stats = server.stop();
     incidents.finish();
-    say.end(stats.admitted, stats.answered);
+    let (clients, answered) = (stats.admitted, stats.answered);
+    log(format_args!("stopped: {clients} sessions served, {answered} snapshots passed"));
     Ok(Exit::Ok)
 }
 
 /// Scans at every interval and publishes changes, until stopped.
-fn follow(feed: &mut Feed, interval: Duration, stop: &Stop, say: Say) {
-    let mut due = Instant::now() + interval;
+fn follow(feed: &mut Feed, args: &Provide, stop: &Stop) {
+    let mut due = Instant::now() + args.interval;
     let mut failing: Option<String> = None;
     while !stop.sleep_until(due) {
         match feed.step() {
             Ok(fed) => {
                 if failing.take().is_some() {
-                    say.recovered();
+                    log(format_args!("{GOOD}scanning again{GOOD:#}"));
                 }
-                if let Some(fed) = &fed {
-                    say.generation(fed);
+                if let Some(Fed { generation, cgroups, bytes, took, .. }) =
+                    fed.filter(|_| args.verbose)
+                {
+                    let (bytes, took) = (count(bytes as u64), span(took));
+                    log(format_args!(
+                        "generation {generation}: {cgroups} cgroups, {bytes} bytes, {FAINT}scanned and published in {took}{FAINT:#}"
+                    ));
                 }
             }
             Err(error) => {
                 let why = chain(&error);
                 // Report each new reason once, not once a second.
                 if failing.as_ref() != Some(&why) {
-                    say.failing(&why);
+                    log(format_args!("{WARN}the last snapshot stays{WARN:#}: {why}"));
                     failing = Some(why);
                 }
             }
         }
         // Skip intervals missed by a long scan.
-        due = (due + interval).max(Instant::now());
+        due = (due + args.interval).max(Instant::now());
     }
 }
 
@@ -121,27 +126,6 @@ fn no_feed(error: &FeedError) -> Failure {
         .next("name the mount point of the cgroup hierarchies with --root DIR")
 }
 
-/// The origin of the provided cgroups.
-enum Origin {
-    Hierarchy(PathBuf),
-    /// Synthetic, as requested.
-    Asked,
-    /// Synthetic, since the system has no cgroups.
-    NoCgroups,
-}
-
-impl Origin {
-    fn of(args: &Provide, source: &Source) -> Self {
-        match source {
-            Source::Synthetic { .. } if args.synthetic.is_some() => Self::Asked,
-            Source::Synthetic { .. } => Self::NoCgroups,
-            Source::Hierarchy(_) => {
-                Self::Hierarchy(args.root.clone().unwrap_or(Scanner::ROOT.into()))
-            }
-        }
-    }
-}
-
 /// Returns the address to which clients connect.
 fn place(run_dir: &RunDir, service: &str) -> String {
     let endpoints = run_dir.endpoints().unwrap_or_default();
@@ -149,58 +133,27 @@ fn place(run_dir: &RunDir, service: &str) -> String {
     own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
 }
 
-/// Messages to the operator on stderr.
-#[derive(Clone, Copy)]
-struct Say {
-    verbose: bool,
-}
-
-impl Say {
-    fn start(self, run_dir: &RunDir, interval: Duration, origin: &Origin, first: Option<&Fed>) {
-        let (cgroups, mode) = first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
-        let what = match origin {
-            Origin::Hierarchy(root) => {
-                let (root, interval) = (root.display(), span(interval));
-                format!("{cgroups} cgroups of {root} ({mode}), scanned every {interval}")
-            }
-            Origin::Asked | Origin::NoCgroups => {
-                format!("{cgroups} synthetic cgroups, which do not change")
-            }
-        };
-        let name = CgroupsSnapshot::NAME;
-        let place = place(run_dir, name);
-        log(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
-        if matches!(origin, Origin::NoCgroups) {
-            log(format_args!("{WARN}synthetic{WARN:#}: this system has no cgroups"));
-        }
-        if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
-            log(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
-        }
+/// Tells the operator what is provided, and what the first scan found.
+fn announce(run_dir: &RunDir, args: &Provide, is_synthetic: bool, first: Option<&Fed>) {
+    let (cgroups, mode) = first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
+    let what = if is_synthetic {
+        format!("{cgroups} synthetic cgroups, which do not change")
+    } else {
+        let root = args.root.as_deref().unwrap_or(Path::new(Scanner::ROOT)).display();
+        format!("{cgroups} cgroups of {root} ({mode}), scanned every {}", span(args.interval))
+    };
+    let name = CgroupsSnapshot::NAME;
+    let place = place(run_dir, name);
+    log(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
+    if is_synthetic && args.synthetic.is_none() {
+        log(format_args!("{WARN}synthetic{WARN:#}: this system has no cgroups"));
     }
-
-    fn generation(self, fed: &Fed) {
-        if self.verbose {
-            let Fed { generation, cgroups, bytes, took, .. } = fed;
-            let (bytes, took) = (count(*bytes as u64), span(*took));
-            log(format_args!(
-                "generation {generation}: {cgroups} cgroups, {bytes} bytes, {FAINT}scanned and published in {took}{FAINT:#}"
-            ));
-        }
-    }
-
-    fn failing(self, why: &str) {
-        log(format_args!("{WARN}the last snapshot stays{WARN:#}: {why}"));
-    }
-
-    fn recovered(self) {
-        log(format_args!("{GOOD}scanning again{GOOD:#}"));
-    }
-
-    fn end(self, clients: u64, answered: u64) {
-        log(format_args!("stopped: {clients} sessions served, {answered} snapshots passed"));
+    if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
+        log(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
     }
 }
 
+/// Writes a message to the operator on stderr.
 fn log(what: std::fmt::Arguments<'_>) {
     // An operator who closed stderr does not want messages.
     let _ = writeln!(anstream::stderr().lock(), "{what}");
