@@ -262,60 +262,44 @@ fn figures_of_the_run(
     totals: &Totals,
     served: &Served,
 ) -> std::io::Result<()> {
-    let Totals { calls, rtt_nanos: rtt, lookups, refreshes, events, .. } = totals;
-    let line = |to: &mut dyn Write, what: &str, text: String| {
-        writeln!(to, "{TITLE}{what:<10}{TITLE:#}{}", wrapped(&text, out::width(), 10))
-    };
+    let Totals { calls: sent, rtt_nanos: rtt, lookups, refreshes, events, .. } = totals;
     let (p50, p99, p999, max) = (time(rtt.p50), time(rtt.p99), time(rtt.p999), time(rtt.max));
-    line(
-        to,
-        "Calls",
-        format!("{}, round trip p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}", count(calls.made)),
-    )?;
-    line(
-        to,
-        "Doorbells",
-        format!(
-            "{} rung for requests ({:.4} a call), {} for answers; each is one system call",
-            count(calls.rings),
-            ratio(calls.rings, calls.made),
-            count(served.rings),
-        ),
-    )?;
     let changes = match &refreshes.changed_nanos {
         none if none.max == 0 => String::new(),
         some => {
             format!("; {} a new snapshot, in {} (p50)", count(refreshes.changed), time(some.p50))
         }
     };
-    line(
-        to,
-        "Refreshes",
-        format!(
-            "{} found nothing new, in {} each{changes}",
-            count(refreshes.unchanged),
-            nanos(refreshes.unchanged_nanos_each),
-        ),
-    )?;
-    line(
-        to,
-        "Events",
-        format!(
-            "{} taken, in {} each, {} missed",
-            count(events.taken),
-            nanos(events.nanos_each),
-            count(events.missed),
-        ),
-    )?;
-    line(
-        to,
-        "Look-ups",
-        format!(
-            "{}, in {} each, verification included",
-            count(lookups.made),
-            nanos(lookups.nanos_each)
-        ),
-    )?;
+    let calls =
+        format!("{}, round trip p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}", count(sent.made));
+    let rung = format!(
+        "{} rung for requests ({:.4} a call), {} for answers; each is one system call",
+        count(sent.rings),
+        ratio(sent.rings, sent.made),
+        count(served.rings),
+    );
+    let refreshes = format!(
+        "{} found nothing new, in {} each{changes}",
+        count(refreshes.unchanged),
+        nanos(refreshes.unchanged_nanos_each),
+    );
+    let events = format!(
+        "{} taken, in {} each, {} missed",
+        count(events.taken),
+        nanos(events.nanos_each),
+        count(events.missed),
+    );
+    let (made, each) = (count(lookups.made), nanos(lookups.nanos_each));
+    let lookups = format!("{made}, in {each} each, verification included");
+    for (what, text) in [
+        ("Calls", calls),
+        ("Doorbells", rung),
+        ("Refreshes", refreshes),
+        ("Events", events),
+        ("Look-ups", lookups),
+    ] {
+        writeln!(to, "{TITLE}{what:<10}{TITLE:#}{}", wrapped(&text, out::width(), 10))?;
+    }
     writeln!(to)
 }
 
