@@ -9,8 +9,8 @@ mod testbed;
 
 use std::io::{IsTerminal, Write};
 use std::num::NonZero;
-use std::path::Path;
 
+use bellwire_cli::private_run_dir;
 use bellwire_process as process;
 use bellwire_process::scratch::{self, Owned};
 
@@ -155,17 +155,15 @@ fn erase_progress() {
 ///
 /// It is removed when the returned value is dropped. Directories of earlier killed runs are removed now.
 fn private_dir() -> Result<(tempfile::TempDir, Owned), Failure> {
-    let temp = std::env::temp_dir();
-    // The path of a socket has at most 107 bytes.
-    let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
-    scratch::sweep(parent, PREFIX);
-    let failed = |error| {
-        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
-            .next("name a writable directory in TMPDIR")
-    };
     loop {
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
-        if let Some(owned) = scratch::own(dir.path()).map_err(failed)? {
+        let dir = private_run_dir(PREFIX)?;
+        let owned = scratch::own(dir.path());
+        let failed = |error| {
+            Failure::of(Exit::Failed, "cannot create a private run dir", &error)
+                .next("name a writable directory in TMPDIR")
+        };
+        if let Some(owned) = owned.map_err(failed)? {
+            dir.path().parent().into_iter().for_each(|parent| scratch::sweep(parent, PREFIX));
             return Ok((dir, owned));
         }
     }
