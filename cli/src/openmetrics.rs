@@ -8,181 +8,84 @@ use bellwire::{Latency, ServerReport, ServerStats, ServiceName, UserIncidents};
 
 use crate::stat::{Found, Provider};
 
-/// A counter or gauge of each service, by its name in [`ServerStats::NAMES`].
-#[derive(Clone, Copy)]
-struct Family {
-    field: &'static str,
-    /// Without the prefix, and without `_total`.
-    name: &'static str,
-    kind: Kind,
-    /// The name's last word, where that is a unit.
-    unit: Option<&'static str>,
-    help: &'static str,
-}
+/// The counters and gauges of each service: kind, name in [`ServerStats::NAMES`], name of the family without the prefix and
+/// without `_total`, help.
+const FAMILIES: &str = "\
+gauge   sessions           sessions Sessions open now.
+gauge   socket_rung        sessions_socket_rung Of those, sessions rung through their socket.
+counter admitted           sessions_admitted Clients that were let in.
+counter turned_away        sessions_turned_away Clients that were refused, or did not finish the handshake.
+counter accepted           requests_accepted Requests taken; a batch is one.
+counter answered           requests_answered Requests that a handler answered, or failed.
+counter refused            requests_refused Requests that were answered without a handler having run.
+counter lost               requests_lost Requests whose client went away before the answer.
+counter errors             request_errors Of those answered, requests that their handler failed, or whose answer could not be sent.
+counter panics             handler_panics Handlers that panicked.
+counter poisoned           sessions_poisoned Sessions whose client broke the protocol.
+counter unread             sessions_unread Sessions whose client took nothing for too long.
+counter rings              rings Times that a client was rung.
+counter bytes_received     received_bytes Bytes of records taken.
+counter bytes_sent         sent_bytes Bytes of records written.
+counter attaches_received  attachments_received Messages that came in memory of their own.
+counter attaches_sent      attachments_sent Messages sent in memory of their own.
+counter grows              lane_grows Times that a lane became larger.
+counter shrinks            lane_shrinks Times that a lane became smaller.
+counter lane_full          lane_full Answers that met a full lane.
+gauge   backlog_peak       backlog_peak The most clients that waited in a row at the endpoint to be accepted.
+gauge   request_high_water request_high_water_bytes The most bytes of requests that lay in one session's lane at once.
+gauge   answer_high_water  answer_high_water_bytes The most bytes of answers that lay in one session's lane at once.
+gauge   clients_by_futex   sessions_client_by_futex Sessions open now whose client is rung by a futex.
+gauge   clients_by_eventfd sessions_client_by_eventfd Sessions open now whose client is rung by an eventfd.
+gauge   clients_by_socket  sessions_client_by_socket Sessions open now whose client is rung through its socket.
+counter clients_refused    clients_refused Of the clients that were turned away, those that were refused.
+counter out_of_descriptors descriptor_shortages Times that the provider had no descriptor left for a client.
+counter out_of_memory      memory_shortages Times that the provider had no memory or maps left for a client.
+counter at_limit           lanes_at_limit Sessions whose lane of answers has become as large as it may be.
+counter over_quota         over_quota Times that a client was refused memory above its user's quota.
+counter displaced          endpoints_displaced Times that the service's files in the run dir were removed or replaced.
+counter posted             posts One-way requests that were handled or refused.
+counter post_errors        post_errors One-way requests that the handler failed, or that were refused without running it.
+counter published          published Snapshots and events published.
+gauge   netipc_sessions    sessions_netipc Of the sessions open now, those of clients that speak netipc.
+counter netipc_admitted    sessions_netipc_admitted Clients that speak netipc and were let in.";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
+/// Splits a line of [`FAMILIES`].
+fn family(line: &str) -> Option<[&str; 4]> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, after) = rest.split_once(' ')?;
+        rest = after.trim_start();
+        Some(word)
+    };
+    let [kind, field, name] = [word()?, word()?, word()?];
+    Some([kind, field, name, rest])
 }
-
-const fn counter(field: &'static str, name: &'static str, help: &'static str) -> Family {
-    Family { field, name, kind: Kind::Counter, unit: None, help }
-}
-
-const fn gauge(field: &'static str, name: &'static str, help: &'static str) -> Family {
-    Family { field, name, kind: Kind::Gauge, unit: None, help }
-}
-
-const fn in_bytes(family: Family) -> Family {
-    Family { unit: Some("bytes"), ..family }
-}
-
-const FAMILIES: [Family; ServerStats::COUNT - 1] = [
-    gauge("sessions", "sessions", "Sessions open now."),
-    gauge("socket_rung", "sessions_socket_rung", "Of those, sessions rung through their socket."),
-    counter("admitted", "sessions_admitted", "Clients that were let in."),
-    counter(
-        "turned_away",
-        "sessions_turned_away",
-        "Clients that were refused, or did not finish the handshake.",
-    ),
-    counter("accepted", "requests_accepted", "Requests taken; a batch is one."),
-    counter("answered", "requests_answered", "Requests that a handler answered, or failed."),
-    counter(
-        "refused",
-        "requests_refused",
-        "Requests that were answered without a handler having run.",
-    ),
-    counter("lost", "requests_lost", "Requests whose client went away before the answer."),
-    counter(
-        "errors",
-        "request_errors",
-        "Of those answered, requests that their handler failed, or whose answer could not be sent.",
-    ),
-    counter("panics", "handler_panics", "Handlers that panicked."),
-    counter("poisoned", "sessions_poisoned", "Sessions whose client broke the protocol."),
-    counter("unread", "sessions_unread", "Sessions whose client took nothing for too long."),
-    counter("rings", "rings", "Times that a client was rung."),
-    in_bytes(counter("bytes_received", "received_bytes", "Bytes of records taken.")),
-    in_bytes(counter("bytes_sent", "sent_bytes", "Bytes of records written.")),
-    counter(
-        "attaches_received",
-        "attachments_received",
-        "Messages that came in memory of their own.",
-    ),
-    counter("attaches_sent", "attachments_sent", "Messages sent in memory of their own."),
-    counter("grows", "lane_grows", "Times that a lane became larger."),
-    counter("shrinks", "lane_shrinks", "Times that a lane became smaller."),
-    counter("lane_full", "lane_full", "Answers that met a full lane."),
-    gauge(
-        "backlog_peak",
-        "backlog_peak",
-        "The most clients that waited in a row at the endpoint to be accepted.",
-    ),
-    in_bytes(gauge(
-        "request_high_water",
-        "request_high_water_bytes",
-        "The most bytes of requests that lay in one session's lane at once.",
-    )),
-    in_bytes(gauge(
-        "answer_high_water",
-        "answer_high_water_bytes",
-        "The most bytes of answers that lay in one session's lane at once.",
-    )),
-    gauge(
-        "clients_by_futex",
-        "sessions_client_by_futex",
-        "Sessions open now whose client is rung by a futex.",
-    ),
-    gauge(
-        "clients_by_eventfd",
-        "sessions_client_by_eventfd",
-        "Sessions open now whose client is rung by an eventfd.",
-    ),
-    gauge(
-        "clients_by_socket",
-        "sessions_client_by_socket",
-        "Sessions open now whose client is rung through its socket.",
-    ),
-    counter(
-        "clients_refused",
-        "clients_refused",
-        "Of the clients that were turned away, those that were refused.",
-    ),
-    counter(
-        "out_of_descriptors",
-        "descriptor_shortages",
-        "Times that the provider had no descriptor left for a client.",
-    ),
-    counter(
-        "out_of_memory",
-        "memory_shortages",
-        "Times that the provider had no memory or maps left for a client.",
-    ),
-    counter(
-        "at_limit",
-        "lanes_at_limit",
-        "Sessions whose lane of answers has become as large as it may be.",
-    ),
-    counter(
-        "over_quota",
-        "over_quota",
-        "Times that a client was refused memory above its user's quota.",
-    ),
-    counter(
-        "displaced",
-        "endpoints_displaced",
-        "Times that the service's files in the run dir were removed or replaced.",
-    ),
-    counter("posted", "posts", "One-way requests that were handled or refused."),
-    counter(
-        "post_errors",
-        "post_errors",
-        "One-way requests that the handler failed, or that were refused without running it.",
-    ),
-    counter("published", "published", "Snapshots and events published."),
-    gauge(
-        "netipc_sessions",
-        "sessions_netipc",
-        "Of the sessions open now, those of clients that speak netipc.",
-    ),
-    counter(
-        "netipc_admitted",
-        "sessions_netipc_admitted",
-        "Clients that speak netipc and were let in.",
-    ),
-];
 
 /// Renders everything that these providers reported, and how long calls took.
 pub(crate) fn render(providers: &[Provider], latencies: &BTreeMap<ServiceName, Latency>) -> String {
     let mut text = Text::default();
-    text.family("up", Kind::Gauge, None, "Whether the provider of a service answers.");
+    text.family("up", "gauge", "Whether the provider of a service answers.");
     for provider in providers {
-        let up = u8::from(matches!(provider.found, Found::Open));
-        text.sample("up", "", &service(provider), up);
+        text.sample(&service(provider), u8::from(matches!(provider.found, Found::Open)));
     }
-    text.family("provider", Kind::Gauge, None, "Always 1: which process provides a service.");
+    text.family("provider", "gauge", "Always 1: which process provides a service.");
     for provider in providers {
         if let Some(pid) = provider.pid {
-            text.sample("provider", "", &format!("{},pid=\"{pid}\"", service(provider)), 1);
+            text.sample(&format!("{},pid=\"{pid}\"", service(provider)), 1);
         }
     }
     let told = || providers.iter().filter_map(|provider| Some((provider, provider.stats()?)));
-    for family in &FAMILIES {
-        text.family(family.name, family.kind, family.unit, family.help);
+    for [kind, field, name, help] in FAMILIES.lines().filter_map(family) {
+        text.family(name, kind, help);
         for (provider, stats) in told() {
             let named = ServerStats::NAMES.into_iter().zip(stats.values());
-            let value = named.into_iter().find(|(name, _)| *name == family.field);
-            let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
-            let value = value.map_or(0, |(_, value)| value);
-            text.sample(family.name, suffix, &service(provider), value);
+            let value = named.into_iter().find(|(name, _)| *name == field);
+            text.sample(&service(provider), value.map_or(0, |(_, value)| value));
         }
     }
-    text.family("requests_in_flight", Kind::Gauge, None, "Requests taken and not yet answered.");
+    text.family("requests_in_flight", "gauge", "Requests taken and not yet answered.");
     for (provider, stats) in told() {
-        text.sample("requests_in_flight", "", &service(provider), stats.in_flight());
+        text.sample(&service(provider), stats.in_flight());
     }
     servers(&mut text, providers);
     histograms(&mut text, latencies);
@@ -195,50 +98,37 @@ fn servers(text: &mut Text, providers: &[Provider]) {
     let reports = providers.iter().filter_map(|provider| provider.report.as_ref());
     let servers: BTreeMap<u32, &ServerReport> =
         reports.map(|report| (report.pid, report)).collect();
-    let mut each = |name, kind, unit, help, value: fn(&ServerReport) -> String| {
-        text.family(name, kind, unit, help);
+    let mut each = |name, kind, help, value: fn(&ServerReport) -> String| {
+        text.family(name, kind, help);
         for (pid, report) in &servers {
-            let suffix = if kind == Kind::Counter { "_total" } else { "" };
-            text.sample(name, suffix, &format!("pid=\"{pid}\""), value(report));
+            text.sample(&format!("pid=\"{pid}\""), value(report));
         }
     };
-    each("server_parks", Kind::Counter, None, "Times that the reactor slept.", |report| {
+    each("server_parks", "counter", "Times that the reactor slept.", |report| {
         report.total.parks.to_string()
     });
-    each(
-        "server_start_time_seconds",
-        Kind::Gauge,
-        Some("seconds"),
-        "When the server started, in seconds since 1970.",
-        |report| seconds(report.started).to_string(),
-    );
-    each("server_workers", Kind::Gauge, None, "Threads that run handlers.", |report| {
+    let help = "When the server started, in seconds since 1970.";
+    each("server_start_time_seconds", "gauge", help, |report| seconds(report.started).to_string());
+    each("server_workers", "gauge", "Threads that run handlers.", |report| {
         report.workers.to_string()
     });
-    each(
-        "server_sessions_limit",
-        Kind::Gauge,
-        None,
-        "Sessions that the server admits at once.",
-        |report| report.max_sessions.to_string(),
-    );
+    let help = "Sessions that the server admits at once.";
+    each("server_sessions_limit", "gauge", help, |report| report.max_sessions.to_string());
     let help = "What clients were not let in or closed for, and what the server lacked for them.";
-    text.family("server_incidents", Kind::Counter, None, help);
+    text.family("server_incidents", "counter", help);
     for (pid, report) in &servers {
         for UserIncidents { user, counts, .. } in report.incidents.iter().flatten() {
             let user = user.map_or_else(|| "others".to_owned(), |user| user.to_string());
             for (kind, count) in counts.iter() {
-                let labels = format!("pid=\"{pid}\",user=\"{user}\",kind=\"{kind}\"");
-                text.sample("server_incidents", "_total", &labels, count);
+                text.sample(&format!("pid=\"{pid}\",user=\"{user}\",kind=\"{kind}\""), count);
             }
         }
     }
-    text.family("server_backend", Kind::Gauge, None, "Always 1: what the reactor waits with.");
+    text.family("server_backend", "gauge", "Always 1: what the reactor waits with.");
     for (pid, report) in &servers {
         if let Some(backend) = report.backend {
             let asked = report.backend_asked;
-            let labels = format!("pid=\"{pid}\",backend=\"{backend}\",asked=\"{asked}\"");
-            text.sample("server_backend", "", &labels, 1);
+            text.sample(&format!("pid=\"{pid}\",backend=\"{backend}\",asked=\"{asked}\""), 1);
         }
     }
 }
@@ -248,7 +138,7 @@ fn histograms(text: &mut Text, latencies: &BTreeMap<ServiceName, Latency>) {
     /// The buckets of a page that make up one here: a doubling.
     const STEPS: usize = 4;
     let help = "How long the calls of clients took that could be inspected.";
-    text.family("call_seconds", Kind::Histogram, None, help);
+    text.family("call_seconds", "histogram", help);
     for (service, latency) in latencies {
         let mut below = 0;
         for (at, buckets) in latency.0.chunks(STEPS).enumerate() {
@@ -261,8 +151,7 @@ fn histograms(text: &mut Text, latencies: &BTreeMap<ServiceName, Latency>) {
                 }
                 false => "+Inf".to_owned(),
             };
-            let labels = format!("service=\"{service}\",le=\"{bound}\"");
-            text.sample("call_seconds", "_bucket", &labels, below);
+            text.sample(&format!("service=\"{service}\",le=\"{bound}\""), below);
         }
     }
 }
@@ -283,27 +172,32 @@ struct Text {
     told: String,
     /// The head of the family, written with its first sample.
     head: String,
+    /// What its samples are called.
+    sample: String,
 }
 
 impl Text {
-    fn family(&mut self, name: &str, kind: Kind, unit: Option<&str>, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // The name's last word, where that is a unit.
+        let unit = name.rsplit('_').next().filter(|unit| ["bytes", "seconds"].contains(unit));
+        let suffix = match kind {
+            "counter" => "_total",
+            "histogram" => "_bucket",
+            _ => "",
         };
+        self.sample = format!("bellwire_{name}{suffix}");
         // Writing into a string does not fail.
         self.head.clear();
         let _ = writeln!(self.head, "# TYPE bellwire_{name} {kind}");
-        if let Some(unit) = unit {
+        if let Some(unit) = unit.filter(|_| kind != "histogram") {
             let _ = writeln!(self.head, "# UNIT bellwire_{name} {unit}");
         }
         let _ = writeln!(self.head, "# HELP bellwire_{name} {help}");
     }
 
-    fn sample(&mut self, name: &str, suffix: &str, labels: &str, value: impl std::fmt::Display) {
+    fn sample(&mut self, labels: &str, value: impl std::fmt::Display) {
         self.told.push_str(&std::mem::take(&mut self.head));
-        let _ = writeln!(self.told, "bellwire_{name}{suffix}{{{labels}}} {value}");
+        let _ = writeln!(self.told, "{}{{{labels}}} {value}", self.sample);
     }
 }
 
@@ -313,7 +207,8 @@ mod tests {
 
     #[test]
     fn every_counter_of_a_service_has_a_family() {
-        let mut told: Vec<&str> = FAMILIES.iter().map(|family| family.field).collect();
+        let fields = FAMILIES.lines().map(|line| family(line).unwrap()[1]);
+        let mut told: Vec<&str> = fields.collect();
         // The reactor sleeps for all services together.
         told.push("parks");
         told.sort_unstable();
