@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_signal::{Signal, Signals};
 use futures_lite::{StreamExt, future};
@@ -126,26 +126,15 @@ impl Stop {
 
     /// Sleeps until the end is requested.
     pub fn sleep(&self) {
-        let mut inner = self.lock();
-        while inner.why.is_none() {
-            inner = self.0.requested.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
+        drop(self.0.requested.wait_while(self.lock(), |inner| inner.why.is_none()));
     }
 
     /// Sleeps until `until` or until the end is requested; returns true in the latter case.
     pub fn sleep_until(&self, until: Instant) -> bool {
-        let mut inner = self.lock();
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if inner.why.is_some() || left.is_zero() {
-                return inner.why.is_some();
-            }
-            inner = self.wait(inner, left);
-        }
-    }
-
-    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>, limit: Duration) -> MutexGuard<'a, Inner> {
-        self.0.requested.wait_timeout(inner, limit).unwrap_or_else(PoisonError::into_inner).0
+        let left = until.saturating_duration_since(Instant::now());
+        let waited =
+            self.0.requested.wait_timeout_while(self.lock(), left, |inner| inner.why.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.why.is_some()
     }
 
     /// Nothing that holds this lock can panic.
