@@ -95,15 +95,6 @@ impl Subject {
         }
     }
 
-    /// Its name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Epoll => "epoll",
-            Self::IoUring => "io-uring",
-            Self::Seqpacket => "seqpacket",
-        }
-    }
-
     /// The backend of the library's server; `None` for the plain one.
     pub(crate) fn backend(self) -> Option<Backend> {
         match self {

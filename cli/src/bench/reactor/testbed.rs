@@ -31,7 +31,8 @@ impl Testbed {
     ) -> Result<Result<Self, String>, Failure> {
         let place = dir.join(subject.as_str());
         std::fs::create_dir(&place)?;
-        let kind = format!("--subject={}", subject.name());
+        // As clap spells it.
+        let kind = format!("--subject={}", subject.as_str().to_lowercase().replace('_', "-"));
         let socket = format!("--socket={}", place.join("plain.sock").display());
         let count = format!("--sessions={sessions}");
         let spin = args.spin.map(|spin| format!("--spin={}ns", spin.as_nanos()));
