@@ -3,18 +3,10 @@ use std::time::Instant;
 use bellwire::{Client, ClientConfig, Limits, Payload, RunDir, Service, ServiceName, Snapshot};
 use bellwire_cgroups::CgroupsSnapshot;
 
-use super::Pong;
+use super::{Pong, Way};
 use crate::demo::DemoPing;
 use crate::exit::{Exit, Failure};
 use crate::out::span;
-
-/// Calls one service that this command knows.
-pub(super) struct Caller {
-    /// Describes the call.
-    pub(super) what: &'static str,
-    /// Calls once, on the session of the last call if it still exists.
-    pub(super) call: Box<dyn FnMut() -> Result<Pong, Failure>>,
-}
 
 /// The call of `cgroups-snapshot`: the provider passes the descriptor of its newest snapshot.
 struct Fetch;
@@ -27,12 +19,12 @@ impl Service for Fetch {
     type Response = Payload;
 }
 
-/// Returns a caller of the service of this name, if it is known.
+/// Returns how the service of this name is called, if it is known.
 pub(super) fn known(
     service: ServiceName,
     run_dir: &RunDir,
     config: &ClientConfig,
-) -> Option<Caller> {
+) -> Option<Way<'static>> {
     if service == Client::<Fetch>::SERVICE {
         let len = CgroupsSnapshot::MAX_LEN as u64;
         let limits = Limits {
@@ -43,12 +35,12 @@ pub(super) fn known(
         let config = config.clone().lane(config.lane.clone().limits(limits));
         let client = Client::<Fetch>::with_config(run_dir, config);
         let what = "each passes the descriptor of the newest snapshot";
-        return Some(caller(client, what, (), |(), snapshot| snapshot.is_mapped()));
+        return Some(calls(client, what, (), |(), snapshot| snapshot.is_mapped()));
     }
     if service == Client::<DemoPing>::SERVICE {
         let client = Client::<DemoPing>::with_config(run_dir, config.clone());
         let is_right = |request: &_, answer: &_| *answer == DemoPing::answer(*request);
-        return Some(caller(client, "64 bytes each way", [0x5a; 64], is_right));
+        return Some(calls(client, "64 bytes each way", [0x5a; 64], is_right));
     }
     None
 }
@@ -58,13 +50,14 @@ pub(crate) fn method_of(service: ServiceName) -> u32 {
     if service == Client::<Fetch>::SERVICE { Fetch::METHOD } else { 1 }
 }
 
-fn caller<S: Service + 'static>(
+/// Calls on the session of the last call, if it still exists.
+fn calls<S: Service + 'static>(
     mut client: Client<S>,
     what: &'static str,
     request: S::Request,
     is_right: fn(&S::Request, &S::Response) -> bool,
-) -> Caller {
-    let call = move || {
+) -> Way<'static> {
+    let once = move || {
         let mut note = String::new();
         if !client.session().is_some_and(|session| session.is_alive()) {
             let begun = Instant::now();
@@ -81,5 +74,5 @@ fn caller<S: Service + 'static>(
         }
         Ok(Pong { took, word: "", note })
     };
-    Caller { what, call: Box::new(call) }
+    Way { what: format!("calls on one session, {what}"), unit: "calls", once: Box::new(once) }
 }

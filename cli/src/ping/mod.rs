@@ -15,7 +15,6 @@ use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, span};
 use crate::stop::Stop;
 use args::Ping;
-use call::Caller;
 pub(crate) use call::method_of;
 use tally::Tally;
 
@@ -29,11 +28,12 @@ struct Pong {
 }
 
 /// How to measure a service.
-enum Way {
-    /// Calls on one session.
-    Calls(Caller),
-    /// One handshake per try, with this method number.
-    Handshakes(u32),
+struct Way<'a> {
+    /// Describes it.
+    what: String,
+    /// What is counted.
+    unit: &'static str,
+    once: Box<dyn FnMut() -> Result<Pong, Failure> + 'a>,
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
@@ -43,16 +43,13 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         .connect_timeout(args.timeout)
         // Each ping is a separate try.
         .backoff((Duration::ZERO, Duration::ZERO));
-    let caller = match args.method {
+    let calls = match args.method {
         Some(_) => None,
         None => call::known(args.service, run_dir, &config),
     };
-    let mut way = match caller {
-        Some(caller) => Way::Calls(caller),
-        None => Way::Handshakes(args.method.unwrap_or_else(|| method_of(args.service))),
-    };
+    let mut way = calls.unwrap_or_else(|| handshakes(run_dir, args, &config));
     if !args.output.is_json() {
-        print(&heading(&way, run_dir, args))?;
+        print(&format!("PING {} in {}: {}", args.service, run_dir.path().display(), way.what))?;
     }
     let mut tally = Tally::new();
     let mut note = String::new();
@@ -63,7 +60,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
             break;
         }
         due = (due + args.interval).max(Instant::now());
-        let tried = way.once(run_dir, args, &config);
+        let tried = (way.once)();
         let number = tally.add(tried.as_ref());
         if args.output.is_json() {
             print(&for_programs(number, &tried))?;
@@ -75,21 +72,9 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         }
     }
     if !args.output.is_json() {
-        print(&tally.summary(args.service, way.unit(), begun.elapsed()))?;
+        print(&tally.summary(args.service, way.unit, begun.elapsed()))?;
     }
     tally.verdict()
-}
-
-fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
-    let (service, dir) = (args.service, run_dir.path().display());
-    match way {
-        Way::Calls(caller) => {
-            format!("PING {service} in {dir}: calls on one session, {}", caller.what)
-        }
-        Way::Handshakes(method) => format!(
-            "PING {service} in {dir}: one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}"
-        ),
-    }
 }
 
 /// Returns a line of JSON for one try.
@@ -121,25 +106,13 @@ fn report(
     }
 }
 
-impl Way {
-    fn unit(&self) -> &'static str {
-        match self {
-            Self::Calls(_) => "calls",
-            Self::Handshakes(_) => "handshakes",
-        }
-    }
-
-    fn once(
-        &mut self,
-        run_dir: &RunDir,
-        args: &Ping,
-        config: &ClientConfig,
-    ) -> Result<Pong, Failure> {
-        match self {
-            Self::Calls(caller) => (caller.call)(),
-            Self::Handshakes(method) => handshake(run_dir, args, *method, config),
-        }
-    }
+/// Measures one handshake per try.
+fn handshakes<'a>(run_dir: &'a RunDir, args: &'a Ping, config: &'a ClientConfig) -> Way<'a> {
+    let method = args.method.unwrap_or_else(|| method_of(args.service));
+    let what =
+        format!("one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}");
+    let once = move || handshake(run_dir, args, method, config);
+    Way { what, unit: "handshakes", once: Box::new(once) }
 }
 
 fn handshake(
