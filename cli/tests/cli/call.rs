@@ -88,18 +88,14 @@ fn json_goes_as_protocol_buffers_and_comes_back() {
 #[test]
 fn what_went_wrong_has_its_exit_code() {
     let place = Place::new();
-    let absent = place.run(&["call", "shout", "--text", "bell"]);
-    assert_eq!(absent.status, Some(3), "{absent:?}");
+    place.exits(3, &["call", "shout", "--text", "bell"]);
     let _server = provider(&place);
     let other = place.run(&["call", "increment", "--method", "3", "--schema", "[u8;8] -> u64"]);
     assert_eq!(other.status, Some(4), "{other:?}");
-    let malformed = place.run(&["call", "increment", "--method", "3", "--hex", "29"]);
-    assert_eq!(malformed.status, Some(6), "{malformed:?}");
-    let failed = place.run(&["call", "disks", "--text", "sda"]);
-    assert_eq!(failed.status, Some(6), "{failed:?}");
+    place.exits(6, &["call", "increment", "--method", "3", "--hex", "29"]);
+    let failed = place.exits(6, &["call", "disks", "--text", "sda"]);
     assert!(failed.stderr.contains("no such name"), "{failed:?}");
-    let odd = place.run(&["call", "shout", "--hex", "2"]);
-    assert_eq!(odd.status, Some(2), "{odd:?}");
+    place.exits(2, &["call", "shout", "--hex", "2"]);
 }
 
 #[test]

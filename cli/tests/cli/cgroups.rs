@@ -23,8 +23,7 @@ fn an_absent_provider_is_waited_for_and_then_said() {
 fn a_snapshot_is_printed_as_a_table() {
     let place = Place::new();
     let _provider = place.provider();
-    let ended = place.run(&["get", "cgroups"]);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let ended = place.exits(0, &["get", "cgroups"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(lines[0].starts_with("NAME") && lines[0].ends_with("PATH"), "{ended:?}");
     assert_eq!(lines.len(), 4);
@@ -121,8 +120,7 @@ fn watching_outlives_the_provider() {
 #[test]
 fn watching_gives_up_an_absent_provider_only_when_told_to() {
     let place = Place::new();
-    let ended = place.run(&["get", "cgroups", "--watch", "--timeout", "20ms"]);
-    assert_eq!(ended.status, Some(3), "{ended:?}");
+    place.exits(3, &["get", "cgroups", "--watch", "--timeout", "20ms"]);
 }
 
 #[test]

@@ -70,16 +70,14 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
 fn every_command_that_is_shown_has_a_manual_page() {
     let place = Place::new();
     let dir = place.temp();
-    let ended = place.run(&["manual", dir.to_str().unwrap()]);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    place.exits(0, &["manual", dir.to_str().unwrap()]);
     for command in COMMANDS {
         let page = fs::read_to_string(dir.join(format!("bellwire-{command}.1"))).unwrap();
         assert!(page.contains("run\\-dir"), "{page}");
     }
     assert!(fs::read_to_string(dir.join("bellwire.1")).unwrap().contains("Exit codes"));
     assert!(!dir.join("bellwire-demo-consumer.1").exists(), "hidden commands have pages");
-    let nowhere = place.run(&["manual", dir.join("nowhere").to_str().unwrap()]);
-    assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
+    place.exits(1, &["manual", dir.join("nowhere").to_str().unwrap()]);
 }
 
 #[test]

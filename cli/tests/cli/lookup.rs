@@ -57,8 +57,7 @@ fn processes_are_printed_as_a_table_and_as_json() {
     assert_eq!(words, wanted.split(' ').collect::<Vec<_>>());
     assert_eq!(lines.len(), 3);
 
-    let json = apps.place.run(&["get", "apps", "42", "7", "--json"]);
-    assert_eq!(json.status, Some(8), "{json:?}");
+    let json = apps.place.exits(8, &["get", "apps", "42", "7", "--json"]);
     let json = json.json();
     assert_eq!((&json["service"], &json["total"]), (&"apps-lookup".into(), &2.into()));
     let cron = &json["apps"][0];
@@ -110,8 +109,7 @@ fn cgroups_are_looked_up_by_their_paths() {
     let place = Place::new();
     let mut provider = cgroups(&place);
     let cron = "/system.slice/cron.service";
-    let table = place.run(&["get", "cgroups-lookup", cron]);
-    assert_eq!(table.status, Some(0), "{table:?}");
+    let table = place.exits(0, &["get", "cgroups-lookup", cron]);
     let line = table.stdout.lines().last().unwrap();
     for part in [cron, "known", "cron", "systemd", "slice=system.slice unit=cron.service"] {
         assert!(line.contains(part), "{line}");
@@ -160,8 +158,7 @@ fn what_no_cgroup_is_called_is_unknown_and_a_path_that_is_too_long_says_so() {
             "{path:?}"
         );
     }
-    let json = place.run(&["get", "cgroups-lookup", "/", &long, "--json"]);
-    assert_eq!(json.status, Some(8));
+    let json = place.exits(8, &["get", "cgroups-lookup", "/", &long, "--json"]);
     let json = json.json();
     assert_eq!(json["cgroups"][1]["status"], "too-large");
     assert_eq!(json["cgroups"][0]["status"], "known");
@@ -171,8 +168,7 @@ fn what_no_cgroup_is_called_is_unknown_and_a_path_that_is_too_long_says_so() {
 fn nobody_provides_it_is_said_with_what_to_start() {
     let place = Place::new();
     for (subject, key) in [("apps", "1"), ("cgroups-lookup", "/")] {
-        let ended = place.run(&["get", subject, key]);
-        assert_eq!(ended.status, Some(3), "{ended:?}");
+        let ended = place.exits(3, &["get", subject, key]);
         assert!(ended.stderr.contains(&format!("bellwire provide {subject}")), "{ended:?}");
     }
 }
@@ -200,8 +196,7 @@ fn a_system_without_processes_or_cgroups_has_no_such_service() {
     let place = Place::new();
     let nothing = place.temp().join("nothing");
     let nothing = nothing.to_str().unwrap();
-    let ended = place.run(&["provide", "apps", "--root", nothing]);
-    assert_eq!(ended.status, Some(10), "{ended:?}");
+    let ended = place.exits(10, &["provide", "apps", "--root", nothing]);
     assert!(ended.stderr.contains("shows no processes"), "{ended:?}");
     let ended = place.run(&["provide", "cgroups-lookup", "--root", nothing]);
     assert!(matches!(ended.status, Some(1 | 10)), "{ended:?}");

@@ -24,8 +24,7 @@ fn a_run_dir_that_is_a_file_is_said_by_every_command_that_looks_there() {
     fs::write(place.run_dir(), "a file").unwrap();
     for args in [&["ls"][..], &["ping", "foreign"], &["get", "cgroups"], &["stat"], &["call", "x"]]
     {
-        let ended = place.run(args);
-        assert_eq!(ended.status, Some(1), "{ended:?}");
+        let ended = place.exits(1, args);
         assert!(ended.stderr.contains("is not a directory"), "{ended:?}");
         assert!(ended.stderr.contains("--run-dir"), "{ended:?}");
     }
@@ -35,8 +34,7 @@ fn a_run_dir_that_is_a_file_is_said_by_every_command_that_looks_there() {
 fn endpoints_are_listed_with_mode_owner_and_pid() {
     let place = Place::new();
     let provider = place.provider();
-    let listed = place.run(&["ls"]);
-    assert_eq!(listed.status, Some(0));
+    let listed = place.exits(0, &["ls"]);
     let line = listed.stdout.lines().nth(1).unwrap();
     let fields: Vec<&str> = line.split_whitespace().collect();
     let pid = provider.pid().to_string();

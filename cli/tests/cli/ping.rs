@@ -4,8 +4,7 @@ use crate::support::{Place, Signal, has_shell};
 fn a_known_service_is_called_on_one_session() {
     let place = Place::new();
     let provider = place.provider();
-    let ended = place.run(&["ping", "cgroups-snapshot", "-c", "3", "-i", "0s"]);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let ended = place.exits(0, &["ping", "cgroups-snapshot", "-c", "3", "-i", "0s"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(lines[0].contains("calls on one session"), "{ended:?}");
     let session = format!("session with process {} opened", provider.pid());
@@ -19,14 +18,12 @@ fn a_known_service_is_called_on_one_session() {
 fn each_try_is_an_object_for_programs() {
     let place = Place::new();
     let _provider = place.provider();
-    let ended = place.run(&["ping", "cgroups-snapshot", "-c", "2", "-i", "0s", "-o", "json"]);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let ended = place.exits(0, &["ping", "cgroups-snapshot", "-c", "2", "-i", "0s", "-o", "json"]);
     let tries: Vec<serde_json::Value> =
         ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((tries.len(), &tries[1]["try"]), (2, &2.into()), "{ended:?}");
     assert!(tries.iter().all(|tried| tried["nanos"].as_u64() > Some(0)), "{ended:?}");
-    let absent = place.run(&["ping", "foreign", "-c", "1", "--json"]);
-    assert_eq!(absent.status, Some(3), "{absent:?}");
+    let absent = place.exits(3, &["ping", "foreign", "-c", "1", "--json"]);
     assert!(absent.json()["error"].as_str().unwrap().contains("nobody provides"), "{absent:?}");
 }
 
@@ -40,8 +37,7 @@ fn any_service_is_measured_by_handshakes() {
     assert!(refused.stdout.contains("method 42 of foreign"), "{refused:?}");
     assert!(refused.stdout.contains("2 handshakes, 2 answered"), "{refused:?}");
 
-    let welcomed = place.run(&["ping", "foreign", "--method", "42", "-c", "2", "-i", "0s"]);
-    assert_eq!(welcomed.status, Some(0), "{welcomed:?}");
+    let welcomed = place.exits(0, &["ping", "foreign", "--method", "42", "-c", "2", "-i", "0s"]);
     let by = format!("welcomed by process {}", std::process::id());
     assert!(welcomed.stdout.contains(&by), "{welcomed:?}");
 
@@ -53,8 +49,7 @@ fn any_service_is_measured_by_handshakes() {
 fn an_absent_service_is_all_loss_and_exits_with_3() {
     let place = Place::new();
     for service in ["cgroups-snapshot", "foreign"] {
-        let ended = place.run(&["ping", service, "-c", "2", "-i", "0s"]);
-        assert_eq!(ended.status, Some(3), "{ended:?}");
+        let ended = place.exits(3, &["ping", service, "-c", "2", "-i", "0s"]);
         assert!(ended.stdout.contains("0 answered, 100 % lost"), "{ended:?}");
         assert!(ended.stderr.contains("nobody provides"), "{ended:?}");
     }
@@ -72,8 +67,7 @@ fn a_provider_that_does_not_answer_is_a_deadline() {
     assert_eq!(ended.status, Some(3), "another service is absent still: {ended:?}");
     let args = ["ping", "cgroups-snapshot", "-c", "1", "--timeout", "50ms"];
     for args in [&args[..], &[&args[..], &["--method", "1"]].concat()] {
-        let ended = place.run(args);
-        assert_eq!(ended.status, Some(5), "{ended:?}");
+        place.exits(5, args);
     }
     provider.signal(Signal::Cont);
     assert!(provider.end_by(Signal::Term).success());

@@ -51,8 +51,7 @@ fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
 fn a_second_provider_is_refused_and_told_who_holds_the_name() {
     let place = Place::new();
     let first = place.provider();
-    let second = place.run(&["provide", "cgroups", &place.root_option()]);
-    assert_eq!(second.status, Some(7));
+    let second = place.exits(7, &["provide", "cgroups", &place.root_option()]);
     assert!(second.stderr.contains(&format!("process {} provides", first.pid())), "{second:?}");
     assert!(second.stderr.contains("--run-dir"), "{second:?}");
     // The first one was not disturbed.
@@ -94,8 +93,7 @@ fn a_killed_provider_is_absent_and_stale_until_a_new_one_takes_the_name_over() {
 fn what_cannot_be_scanned_or_served_is_said_with_what_to_do() {
     let place = Place::new();
     let empty = place.temp();
-    let nothing = place.run(&["provide", "cgroups", "--root", empty.to_str().unwrap()]);
-    assert_eq!(nothing.status, Some(1));
+    let nothing = place.exits(1, &["provide", "cgroups", "--root", empty.to_str().unwrap()]);
     assert!(nothing.stderr.contains("no cgroup hierarchy"), "{nothing:?}");
     assert!(nothing.stderr.contains("--root"), "{nothing:?}");
 }
@@ -108,8 +106,7 @@ fn nothing_is_provided_where_others_may_put_something_in_its_place() {
     let place = Place::new();
     fs::create_dir(place.run_dir()).unwrap();
     chmod("0777", &place.run_dir());
-    let unsafe_dir = place.run(&["provide", "cgroups"]);
-    assert_eq!(unsafe_dir.status, Some(1));
+    let unsafe_dir = place.exits(1, &["provide", "cgroups"]);
     assert!(unsafe_dir.stderr.contains("chmod go-w"), "{unsafe_dir:?}");
 }
 
@@ -121,8 +118,7 @@ fn a_client_without_the_providers_token_is_refused() {
     let _provider = place.provider_with("BELLWIRE_TOKEN", ONE);
     let get = &["get", "cgroups", "--timeout", "9s"][..];
     for client in [get, &["ping", "cgroups-snapshot", "-c1"]] {
-        let ended = place.run(client);
-        assert_eq!(ended.status, Some(4), "{ended:?}");
+        let ended = place.exits(4, client);
         assert!(ended.stderr.contains("the client has none"), "{ended:?}");
         let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", OTHER));
         assert_eq!(ended.status, Some(4), "{ended:?}");
@@ -143,8 +139,7 @@ fn a_client_without_the_providers_token_is_refused() {
 fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
     let place = Place::new();
     let mut provider = place.provider_with("BELLWIRE_TOKEN", ONE);
-    let client = place.run(&["get", "cgroups", "--timeout", "9s"]);
-    assert_eq!(client.status, Some(4), "{client:?}");
+    place.exits(4, &["get", "cgroups", "--timeout", "9s"]);
     let line = provider.stderr_until("was refused");
     let (time, what) = line.split_once(' ').unwrap();
     assert!(time.starts_with("20") && time.contains('T') && time.ends_with('Z'), "{line}");

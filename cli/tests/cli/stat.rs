@@ -18,8 +18,7 @@ fn each_service_is_told_with_its_generation_and_lanes() {
     let provider = place.provider();
     let server_of = foreign(&place);
 
-    let report = place.run(&["stat", "--format", "json"]);
-    assert_eq!(report.status, Some(0), "{report:?}");
+    let report = place.exits(0, &["stat", "--format", "json"]);
     let services = report.json()["services"].clone();
     let [cgroups, foreign] = &services.as_array().unwrap()[..] else { panic!("{services:#}") };
     assert_eq!(
@@ -103,8 +102,7 @@ fn a_new_generation_is_seen_at_the_next_look() {
 #[test]
 fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
     let place = Place::new();
-    let missing = place.run(&["stat"]);
-    assert_eq!(missing.status, Some(3));
+    let missing = place.exits(3, &["stat"]);
     assert!(missing.stderr.contains("there is no run dir"), "{missing:?}");
     let absent = place.run(&["stat", "cgroups-snapshot", "--format", "json"]);
     assert_eq!(
@@ -113,7 +111,6 @@ fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
     );
 
     let _provider = place.provider_with("BELLWIRE_TOKEN", ONE);
-    let refused = place.run(&["stat"]);
-    assert_eq!(refused.status, Some(4), "{refused:?}");
+    let refused = place.exits(4, &["stat"]);
     assert!(refused.stdout.contains("BELLWIRE_TOKEN"), "{refused:?}");
 }

@@ -141,6 +141,14 @@ impl Place {
         Ended::of(&mut self.command(args))
     }
 
+    /// Runs the command, which has to end with this exit code.
+    #[track_caller]
+    pub(crate) fn exits(&self, code: i32, args: &[&str]) -> Ended {
+        let ended = self.run(args);
+        assert_eq!(ended.status, Some(code), "{args:?}: {ended:?}");
+        ended
+    }
+
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::of(&mut self.command(args))
     }

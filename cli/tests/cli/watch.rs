@@ -78,12 +78,9 @@ fn what_was_missed_is_counted() {
 #[test]
 fn nobody_and_nothing_have_their_exit_codes() {
     let place = Place::new();
-    let absent = place.run(&["watch", "news", "--timeout", "1ms"]);
-    assert_eq!(absent.status, Some(3), "{absent:?}");
+    let absent = place.exits(3, &["watch", "news", "--timeout", "1ms"]);
     assert!(absent.stderr.contains("nobody provides news"), "{absent:?}");
     let (_server, _publisher) = provider(&place);
-    let silent = place.run(&["watch", "news", "--timeout", "300ms"]);
-    assert_eq!(silent.status, Some(5), "{silent:?}");
-    let other = place.run(&["watch", "news", "--method", "2", "--timeout", "300ms"]);
-    assert_eq!(other.status, Some(4), "{other:?}");
+    place.exits(5, &["watch", "news", "--timeout", "300ms"]);
+    place.exits(4, &["watch", "news", "--method", "2", "--timeout", "300ms"]);
 }

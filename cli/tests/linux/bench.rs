@@ -8,8 +8,7 @@ use crate::support::{Place, Running};
 fn both_backends_and_a_plain_server_are_measured_under_each_load() {
     let place = Place::new();
     let args = ["bench", "reactor", "--sessions", "1,5", "--rounds", "2", "--window", "20ms"];
-    let ended = place.run(&[&args[..], &["--json"]].concat());
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let ended = place.exits(0, &[&args[..], &["--json"]].concat());
     let report = ended.json();
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4, "{report:#}");
@@ -31,8 +30,7 @@ fn both_backends_and_a_plain_server_are_measured_under_each_load() {
         }
         assert_eq!(row["ratios"].as_array().unwrap().len(), if left_out { 1 } else { 3 });
     }
-    let table = place.run(&args);
-    assert_eq!(table.status, Some(0), "{table:?}");
+    let table = place.exits(0, &args);
     for part in ["CPU/CALL", "SWITCHES/CALL", "1000/s each", "CPU of epoll / SEQPACKET"] {
         assert!(table.stdout.contains(part), "{part}: {}", table.stdout);
     }
@@ -75,8 +73,7 @@ fn what_a_killed_benchmark_leaves_behind_is_removed_by_the_next_and_nothing_of_a
     assert!(!killed.end().success());
     assert!(left.exists(), "nobody could remove it");
     let short = ["bench", "reactor", "--sessions", "1", "--rounds", "1", "--window", "1ms"];
-    let ended = place.run(&short);
-    assert_eq!(ended.status, Some(0), "{ended:?}");
+    place.exits(0, &short);
     assert_eq!(directories(&place), [its], "the killed one's is gone, and so is its own");
 }
 

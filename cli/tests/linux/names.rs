@@ -295,8 +295,7 @@ fn a_file_is_read_again_when_it_changes_and_comes_before_a_command() {
     write("/lxc/web\n");
     assert!(provider.stderr_until("no names").contains("line 1"));
     wait_for(&place, "/lxc/web", has_name("market"));
-    let bad = place.run(&["provide", "cgroups", "--names", &file]);
-    assert_eq!(bad.status, Some(1), "{bad:?}");
+    let bad = place.exits(1, &["provide", "cgroups", "--names", &file]);
     assert!(bad.stderr.contains("line 1"), "{bad:?}");
 }
 
@@ -339,8 +338,7 @@ fn patterns_say_what_is_enabled_and_what_a_command_is_run_for() {
         let found = wait_for(&place, path, has_name(name));
         assert_eq!(found["enabled"], enabled, "{path}");
     }
-    let wrong = place.run(&["provide", "apps", "--enable", "*"]);
-    assert_eq!(wrong.status, Some(2), "{wrong:?}");
+    place.exits(2, &["provide", "apps", "--enable", "*"]);
     assert_eq!(place.run(&["provide", "cgroups", "--names", "lxc"]).status, Some(2));
 }
 

@@ -110,8 +110,7 @@ fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
     let provider = place.provider();
     let watcher = watcher(&place);
     let args = ["top", "--json", "--interval", "20ms", "--service", "cgroups-snapshot"];
-    let report = place.run(&args);
-    assert_eq!(report.status, Some(0), "{report:?}");
+    let report = place.exits(0, &args);
     let sessions = report.json()["sessions"].clone();
     let sessions = sessions.as_array().unwrap();
     let ours = sessions.iter().find(|session| session["client"]["pid"] == watcher.pid());
@@ -130,16 +129,14 @@ fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
         1
     );
     // The same for people.
-    let table = place.run(&["top", "--once", "--interval", "1ms"]);
-    assert_eq!(table.status, Some(0), "{table:?}");
+    let table = place.exits(0, &["top", "--once", "--interval", "1ms"]);
     assert!(table.stdout.contains(&format!("{} bellwire", watcher.pid())), "{table:?}");
     assert!(table.stdout.lines().next().unwrap().contains(" calls/s"), "the summary: {table:?}");
     // Another run dir has other providers.
     let elsewhere = Place::new();
     std::fs::create_dir_all(elsewhere.run_dir()).unwrap();
     let run_dir = elsewhere.run_dir().display().to_string();
-    let other = place.run(&["top", "--once", "--interval", "1ms", "--run-dir", &run_dir]);
-    assert_eq!(other.status, Some(0), "{other:?}");
+    let other = place.exits(0, &["top", "--once", "--interval", "1ms", "--run-dir", &run_dir]);
     assert!(other.stdout.contains("0 sessions"), "{other:?}");
 }
 
