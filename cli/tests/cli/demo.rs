@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::{Place, Signal, has_shell, is_empty};
+use crate::support::{Place, Signal, is_empty};
 
 const CHECKS: [&str; 19] = [
     "answers_verified",
@@ -133,11 +133,8 @@ fn it_tells_each_second_and_each_check_in_plain_lines() {
 
 #[test]
 fn a_signal_ends_it_early_and_cleanly() {
-    if !has_shell() {
-        return;
-    }
     for (signal, status) in [(Signal::Int, 130), (Signal::Term, 143)] {
-        let place = Place::new();
+        let Some(place) = Place::with_shell() else { return };
         let mut demo = place.start(&["demo", "--seconds", "1000"]);
         let pid = demo.pid();
         demo.stdout_until("time 1 s");

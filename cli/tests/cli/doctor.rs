@@ -2,7 +2,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Place, chmod, has_shell};
+use crate::support::{Place, chmod};
 
 /// What has to be tried: what nothing works without, and what is optional.
 type Tried = (&'static [&'static str], &'static [&'static str]);
@@ -71,10 +71,7 @@ fn it_changes_nothing() {
 
 #[test]
 fn a_run_dir_that_others_may_write_is_told_with_advice() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     fs::create_dir(place.run_dir()).unwrap();
     chmod("0777", &place.run_dir());
     let ended = place.run(&["doctor", "--json"]);
@@ -86,10 +83,7 @@ fn a_run_dir_that_others_may_write_is_told_with_advice() {
 
 #[test]
 fn few_descriptors_are_told_with_the_number_of_sessions() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     let bellwire = env!("CARGO_BIN_EXE_bellwire");
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -S -n 64; exec \"$0\" doctor", bellwire]);

@@ -1,4 +1,4 @@
-use crate::support::{Place, Signal, has_shell};
+use crate::support::{Place, Signal};
 
 #[test]
 fn a_known_service_is_called_on_one_session() {
@@ -57,10 +57,7 @@ fn an_absent_service_is_all_loss_and_exits_with_3() {
 
 #[test]
 fn a_provider_that_does_not_answer_is_a_deadline() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     let mut provider = place.provider();
     provider.signal(Signal::Stop);
     let ended = place.run(&["ping", "foreign", "-c", "1", "--timeout", "50ms"]);
@@ -75,10 +72,7 @@ fn a_provider_that_does_not_answer_is_a_deadline() {
 
 #[test]
 fn a_signal_ends_it_with_a_summary() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     let _provider = place.provider();
     let mut ping = place.start(&["ping", "cgroups-snapshot", "-c", "0", "-i", "1h"]);
     ping.stdout_until("1: ");

@@ -6,15 +6,19 @@ use std::process::Command;
 
 use crate::support::{Ended, bellwire, has_shell};
 
-/// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
-fn alone() -> (tempfile::TempDir, PathBuf) {
+/// The command, alone in a directory: where this test's own lies, a tracer may have been built too. `None` without a shell: a
+/// program may not even start there without its search path.
+fn alone() -> Option<(tempfile::TempDir, PathBuf)> {
+    if !has_shell() {
+        return None;
+    }
     let whole = Path::new(env!("CARGO_BIN_EXE_bellwire"));
     let dir = tempfile::tempdir_in(whole.parent().unwrap()).unwrap();
     let program = dir.path().join("bellwire").with_extension(std::env::consts::EXE_EXTENSION);
     // Not a copy: a process that another test starts meanwhile holds a file that is being written open for a moment, and
     // that file cannot be run (ETXTBSY).
     fs::hard_link(whole, &program).unwrap();
-    (dir, program)
+    Some((dir, program))
 }
 
 /// A program in its place, written by a process of its own, for the same reason.
@@ -32,11 +36,8 @@ const PROGRAMS: [(&str, &str, &str); 2] = [
 
 #[test]
 fn a_program_gets_all_arguments_and_its_exit_code_is_kept() {
-    if !has_shell() {
-        return;
-    }
     for (word, name, _) in PROGRAMS {
-        let (dir, program) = alone();
+        let Some((dir, program)) = alone() else { return };
         script(&dir.path().join(name), "#!/bin/sh\necho \"$@\"\nexit 77\n");
         let words = [word, "--quick", "hist", "-p", "7", "--json", "1", "--help"];
         let ended = Ended::of(Command::new(program).args(words));
@@ -47,12 +48,8 @@ fn a_program_gets_all_arguments_and_its_exit_code_is_kept() {
 
 #[test]
 fn without_a_program_it_says_how_to_get_it() {
-    // Elsewhere a program may not even start without its search path.
-    if !has_shell() {
-        return;
-    }
     for (word, _, advice) in PROGRAMS {
-        let (dir, program) = alone();
+        let Some((dir, program)) = alone() else { return };
         let ended = Ended::of(Command::new(program).args([word, "list"]).env("PATH", dir.path()));
         assert_eq!(ended.status, Some(1));
         assert!(ended.stderr.contains(advice), "{}", ended.stderr);
@@ -70,10 +67,7 @@ fn what_the_benchmark_measures_itself_has_its_own_help_and_limits() {
 
 #[test]
 fn doctor_says_whether_the_tracer_is_installed() {
-    if !has_shell() {
-        return;
-    }
-    let (dir, program) = alone();
+    let Some((dir, program)) = alone() else { return };
     let row = || {
         let mut doctor = Command::new(&program);
         doctor.args(["doctor", "--json"]).env("PATH", dir.path());

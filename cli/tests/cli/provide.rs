@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::{Ended, ONE, OTHER, Place, Signal, chmod, has_shell};
+use crate::support::{Ended, ONE, OTHER, Place, Signal, chmod};
 
 #[test]
 fn a_provider_tells_where_and_what_it_provides() {
@@ -33,11 +33,8 @@ fn a_provider_tells_of_each_generation_when_asked() {
 
 #[test]
 fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
-    if !has_shell() {
-        return;
-    }
     for signal in [Signal::Term, Signal::Int] {
-        let place = Place::new();
+        let Some(place) = Place::with_shell() else { return };
         let mut provider = place.provider();
         let socket = PathBuf::from(place.address());
         assert!(socket.exists());
@@ -60,10 +57,7 @@ fn a_second_provider_is_refused_and_told_who_holds_the_name() {
 
 #[test]
 fn a_provider_outlives_its_terminal_and_leaves_no_socket_behind() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     let mut provider = place.provider();
     provider.signal(Signal::Hup);
     let endpoint = &place.run(&["ls", "-o", "json"]).json()["endpoints"][0];
@@ -100,10 +94,7 @@ fn what_cannot_be_scanned_or_served_is_said_with_what_to_do() {
 
 #[test]
 fn nothing_is_provided_where_others_may_put_something_in_its_place() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     fs::create_dir(place.run_dir()).unwrap();
     chmod("0777", &place.run_dir());
     let unsafe_dir = place.exits(1, &["provide", "cgroups"]);

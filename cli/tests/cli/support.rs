@@ -91,6 +91,11 @@ impl Place {
         place
     }
 
+    /// The same, where there is a shell.
+    pub(crate) fn with_shell() -> Option<Self> {
+        has_shell().then(Self::new)
+    }
+
     /// A server of this process: it fails odd numbers.
     pub(crate) fn foreign(&self) -> Server {
         let even = |number: u64| number.is_multiple_of(2).then_some(number);

@@ -2,7 +2,7 @@
 
 use bellwire::{Event, EventPublisher, RunDir, Server};
 
-use crate::support::{Place, Signal, has_shell};
+use crate::support::{Place, Signal};
 
 struct News;
 
@@ -57,10 +57,7 @@ fn a_provider_that_is_not_there_yet_is_waited_for_and_that_is_told() {
 
 #[test]
 fn what_was_missed_is_counted() {
-    if !has_shell() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::with_shell() else { return };
     let (_server, publisher) = provider(&place);
     let mut watch = place.start(&["watch", "news", "--oldest", "--json"]);
     send(&publisher, &[b"first"]);
