@@ -126,10 +126,8 @@ mod tests {
         assert_eq!((&json["appeared"][0], &json["gone"][0]), (&"/new".into(), &gone.into()));
         let changed = &json["changed"][0];
         assert_eq!(json["changed"].as_array().unwrap().len(), 1);
-        assert_eq!(
-            (&changed["name"]["to"], &changed["labels"]["to"]),
-            (&"web".into(), &"image=w:1".into())
-        );
+        assert_eq!(changed["name"]["to"], "web");
+        assert_eq!(changed["labels"]["to"], "image=w:1");
         assert!(
             changed["options"]["to"].as_str().unwrap().ends_with("pending")
                 && changed["id"].is_null()

@@ -45,10 +45,8 @@ fn endpoints_are_listed_with_mode_owner_and_pid() {
     // Permission bits, where there are some: nobody else may connect.
     assert_eq!(fields[3], endpoint["mode"].as_str().unwrap_or("-"));
     assert!(["0600", "-"].contains(&fields[3]), "{line}");
-    assert_eq!(
-        (&endpoint["pid"], &endpoint["address"]),
-        (&provider.pid().into(), &fields[5].into())
-    );
+    assert_eq!(endpoint["pid"], provider.pid());
+    assert_eq!(endpoint["address"], fields[5]);
     assert_eq!(endpoint["user"], bellwire::User::own().to_string());
     assert_eq!(endpoint["owner"], fields[4]);
 }

@@ -178,18 +178,14 @@ fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
     let found = &json["cgroups"][0];
     let inode = fs::metadata(made.dir()).unwrap().ino();
     assert_eq!(found["id"].as_u64().unwrap() << 8 >> 8, inode);
-    assert_eq!(
-        (&found["orchestrator"], &found["labels"]["unit"]),
-        (&"systemd".into(), &path[1..].into(),)
-    );
+    assert_eq!(found["orchestrator"], "systemd");
+    assert_eq!(found["labels"]["unit"], path[1..]);
 
     let mut idle = Idle::new();
     if idle.moves_to(made.dir()) {
         let found = app(&place, idle.pid());
-        assert_eq!(
-            (&found["cgroup"], &found["orchestrator"]),
-            (&path.clone().into(), &"systemd".into())
-        );
+        assert_eq!(found["cgroup"], path);
+        assert_eq!(found["orchestrator"], "systemd");
         let name = path[1..].strip_suffix(".service").unwrap();
         assert_eq!((&found["cgroup_name"], &found["pending"]), (&name.into(), &false.into()));
         assert_eq!(found["labels"]["unit"], path[1..]);

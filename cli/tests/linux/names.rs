@@ -153,10 +153,8 @@ fn a_container_has_the_name_that_its_engine_tells() {
             break cgroup;
         }
     };
-    assert_eq!(
-        (&cgroup["name"], &cgroup["labels"]["app"]),
-        (&"web-1_inside".into(), &"shop".into())
-    );
+    assert_eq!(cgroup["name"], "web-1_inside");
+    assert_eq!(cgroup["labels"]["app"], "shop");
     assert_eq!(cgroup["labels"]["container_id"], web);
     let mut idle = Idle::new();
     let pid = idle.pid().to_string();
@@ -168,10 +166,8 @@ fn a_container_has_the_name_that_its_engine_tells() {
                 break app;
             }
         };
-        assert_eq!(
-            (&app["cgroup_name"], &app["labels"]["image"]),
-            (&"web-1_inside".into(), &"nginx:1".into())
-        );
+        assert_eq!(app["cgroup_name"], "web-1_inside");
+        assert_eq!(app["labels"]["image"], "nginx:1");
     }
     idle.end();
     remove(made.dir());

@@ -46,10 +46,8 @@ fn it_says_by_what_each_side_of_the_sessions_is_rung() {
     }
     let told = place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
     let (stats, server_of) = (&told["stats"], &told["server"]);
-    assert_eq!(
-        (&server_of["backend"], &server_of["backend_asked"]),
-        (&"epoll".into(), &"epoll".into())
-    );
+    assert_eq!(server_of["backend"], "epoll");
+    assert_eq!(server_of["backend_asked"], "epoll");
     let by = ["clients_by_futex", "clients_by_eventfd", "clients_by_socket", "socket_rung"];
     assert_eq!(by.map(|name| stats[name].as_u64().unwrap()), [2, 1, 1, 0], "{told:#}");
     let text = place.run(&["stat", "doubled", "--format", "openmetrics"]).stdout;
