@@ -67,6 +67,11 @@ impl Load {
         }
     }
 
+    /// Whether its messages get no answer.
+    pub(crate) fn is_one_way(&self) -> bool {
+        matches!(self.work, Work::Stream { .. } | Work::OneWay { .. })
+    }
+
     /// The most requests that one client has in flight.
     pub(crate) fn depth(&self) -> usize {
         match self.work {

@@ -21,7 +21,7 @@ use bellwire_c::{
     bw_error, bw_reply, bw_server,
 };
 
-use super::{About, Client, Contender, Counters, Server};
+use super::{About, Client, Contender, Counters, Server, put};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -130,7 +130,7 @@ impl Contender for BellwireC {
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Running> {
         let (dir, mut error) = (text(place)?, no_error());
         let (mut builder, mut server) = (ptr::null_mut(), ptr::null_mut());
-        let is_one_way = matches!(load.work, Work::Stream { .. } | Work::OneWay { .. });
+        let is_one_way = load.is_one_way();
         let contract = contract();
         // The process serves until it ends.
         let user = Box::into_raw(Box::new((handler, is_one_way)));
@@ -223,7 +223,7 @@ impl Client for Caller {
         // SAFETY: a client, `len` bytes, and structs of this frame.
         let code = unsafe { call(client, bytes, len, ANSWERS_WITHIN, &raw mut lent, error) };
         ok(code, &self.error)?;
-        put(&lent, answer)
+        take(&lent, answer)
     }
 
     #[inline]
@@ -244,7 +244,7 @@ impl Client for Caller {
         let code = unsafe { bw_client_wait_reply(client, ANSWERS_WITHIN, &raw mut reply, error) };
         ok(code, &self.error)?;
         ok(reply.code, &self.error)?;
-        put(&reply.answer, answer)
+        take(&reply.answer, answer)
     }
 
     #[inline]
@@ -277,10 +277,9 @@ impl Client for Caller {
     }
 }
 
+/// The answer that the library has lent.
 #[inline]
-fn put(lent: &bw_bytes, answer: &mut [u8]) -> Outcome<usize> {
-    let into = answer.get_mut(..lent.len).ok_or("an answer that is too long")?;
+fn take(lent: &bw_bytes, answer: &mut [u8]) -> Outcome<usize> {
     // SAFETY: the library lends them until the next function that is called with this client.
-    into.copy_from_slice(unsafe { slice::from_raw_parts(lent.data.cast::<u8>(), lent.len) });
-    Ok(lent.len)
+    put(unsafe { slice::from_raw_parts(lent.data.cast::<u8>(), lent.len) }, answer)
 }

@@ -11,10 +11,10 @@ use ::ipc_channel::ipc::{
 };
 
 use super::arrivals::{Arrivals, announce};
-use super::{About, Contender, Server};
+use super::{About, Contender, put};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Load, Place};
 use crate::measure::Measure;
 
 /// What is in flight at most, in bytes: each end blocks when the socket beneath is full, and may not wait for the other then.
@@ -26,14 +26,9 @@ pub(super) struct IpcChannel;
 /// What a client gets from the server: where to send, and where to receive.
 type Ends = (IpcBytesSender, IpcBytesReceiver);
 
-/// The threads of a server, which end with its process.
-pub(super) struct Listening;
-
-impl Server for Listening {}
-
 impl Contender for IpcChannel {
     const NAME: &'static str = "ipc-channel";
-    type Server = Listening;
+    type Server = ();
 
     fn about() -> About {
         About {
@@ -44,18 +39,9 @@ impl Contender for IpcChannel {
         }
     }
 
-    fn refuses(load: &Load) -> Option<&'static str> {
-        match load.work {
-            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
-            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
-            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
-            _ => None,
-        }
-    }
-
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let mut arrivals = Arrivals::new(place)?;
-        let is_one_way = matches!(load.work, Work::Stream { .. } | Work::OneWay { .. });
+        let is_one_way = load.is_one_way();
         thread::Builder::new().name("ipc-channel".to_owned()).spawn(move || -> Outcome<()> {
             loop {
                 let client = IpcSender::<Ends>::connect(arrivals.next()?)?;
@@ -68,7 +54,7 @@ impl Contender for IpcChannel {
                 })?;
             }
         })?;
-        Ok(Listening)
+        Ok(())
     }
 
     fn measure(place: &Place, _: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -159,13 +145,6 @@ impl super::Client for Connection {
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         Ok(self.requests.send(message)?)
     }
-}
-
-#[inline]
-fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-    let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
-    into.copy_from_slice(bytes);
-    Ok(bytes.len())
 }
 
 fn problem(error: &IpcError) -> Box<dyn std::error::Error + Send + Sync> {

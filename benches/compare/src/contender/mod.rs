@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::{Load, Place, Work};
 use crate::measure::{Measure, Payload};
 use crate::serve::{self, Serve};
 
@@ -36,8 +36,11 @@ pub(crate) trait Contender: 'static {
     /// Which version this is, and how it is set up.
     fn about() -> About;
 
-    /// Why it cannot do `load`; `None` if it can. A report shows the sentence.
-    fn refuses(load: &Load) -> Option<&'static str>;
+    /// Why it cannot do `load`; `None` if it can. A report shows the sentence. By default it carries messages from one end to
+    /// another, and nothing that another contender shows in the same way.
+    fn refuses(load: &Load) -> Option<&'static str> {
+        shown_by_another(load)
+    }
 
     /// Starts the other end, in the process and on the processor that it has to itself. It returns once clients
     /// can connect. Threads that it starts inherit the processor.
@@ -48,6 +51,15 @@ pub(crate) trait Contender: 'static {
 
     /// Runs a measuring process: hands `measure` a function that opens a connection.
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()>;
+}
+
+fn shown_by_another(load: &Load) -> Option<&'static str> {
+    match load.work {
+        Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+        Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
+        Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+        _ => None,
+    }
 }
 
 /// A running server, in the hands of the harness.
@@ -67,6 +79,9 @@ pub(crate) trait Server {
         Err("this server publishes no events".into())
     }
 }
+
+/// Threads that end with the process of their server.
+impl Server for () {}
 
 /// One connection, of the measuring end. Calls of its methods are what the clock times; they are compiled into the
 /// loops around them. Only the methods for loads that the contender supports have to be there.
@@ -173,6 +188,14 @@ pub(crate) const VALIDATION: &str = validation::Validation::NAME;
 
 /// The most items of a batch.
 pub(crate) const ITEMS: usize = 1_000;
+
+/// Puts a message at the start of `into`. Its length.
+#[inline]
+fn put(message: &[u8], into: &mut [u8]) -> Outcome<usize> {
+    let into = into.get_mut(..message.len()).ok_or("an answer that is too long")?;
+    into.copy_from_slice(message);
+    Ok(message.len())
+}
 
 /// What a report says about a contender.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -10,10 +10,10 @@ use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
 use super::streams::linux;
-use super::{About, Contender, Counters, Server};
+use super::{About, Contender, Counters, put, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Load, Place};
 use crate::measure::Measure;
 
 /// The longest message and the most messages of a queue, unless the administrator has said otherwise.
@@ -23,14 +23,9 @@ const DEEPEST: i64 = 10;
 /// A queue each way.
 pub(super) struct Mqueue;
 
-/// The threads of a server, which end with its process.
-pub(super) struct Listening;
-
-impl Server for Listening {}
-
 impl Contender for Mqueue {
     const NAME: &'static str = "mqueue";
-    type Server = Listening;
+    type Server = ();
 
     fn about() -> About {
         About {
@@ -43,16 +38,13 @@ impl Contender for Mqueue {
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
-        match load.work {
-            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
-            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
-            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
-            _ => (load.longest() > LONGEST)
-                .then_some("a message has no more than 8 KiB, unless the administrator allows it"),
-        }
+        shown_by_another(load).or_else(|| {
+            (load.longest() > LONGEST)
+                .then_some("a message has no more than 8 KiB, unless the administrator allows it")
+        })
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
         thread::Builder::new().name("mqueue".to_owned()).spawn(move || -> Outcome<()> {
             loop {
@@ -68,7 +60,7 @@ impl Contender for Mqueue {
                     .spawn(move || serve(&queues.0, &queues.1, &load, handler))?;
             }
         })?;
-        Ok(Listening)
+        Ok(())
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -78,7 +70,7 @@ impl Contender for Mqueue {
 
 /// Until the client says goodbye by an empty message: a queue has no end.
 fn serve(requests: &Queue, answers: &Queue, load: &Load, handler: Handler) -> Result<(), Errno> {
-    let is_one_way = matches!(load.work, Work::Stream { .. } | Work::OneWay { .. });
+    let is_one_way = load.is_one_way();
     let mut buffer = vec![0; load.longest()];
     loop {
         let len = requests.receive(&mut buffer)?;
@@ -188,9 +180,7 @@ impl super::Client for Connection {
             return Ok(self.answers.receive(answer)?);
         }
         let len = self.answers.receive(&mut self.buffer)?;
-        let message = self.buffer.get(..len).unwrap_or_default();
-        answer.get_mut(..len).ok_or("an answer that is too long")?.copy_from_slice(message);
-        Ok(len)
+        put(self.buffer.get(..len).unwrap_or_default(), answer)
     }
 
     fn counters(&mut self) -> Counters {

@@ -33,16 +33,11 @@ macro_rules! fixed {
 
 fixed!(64, 1024);
 
-/// The server.
-pub(in crate::contender) struct Running {
-    _server: Server,
-}
-
-impl contender::Server for Running {}
+impl contender::Server for Server {}
 
 impl Contender for Batched {
     const NAME: &'static str = "bellwire-batches";
-    type Server = Running;
+    type Server = Server;
 
     fn about() -> About {
         About {
@@ -62,7 +57,7 @@ impl Contender for Batched {
         }
     }
 
-    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
+    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Server> {
         let run_dir = RunDir::new(place.dir());
         let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
         builder.serve_batches::<SinkBatch<64>>(move |_, items, answers| {
@@ -71,7 +66,7 @@ impl Contender for Batched {
         builder.serve_batches::<SinkBatch<1024>>(move |_, items, answers| {
             answers.extend(items.iter().map(|item| taken(handler, item)));
         })?;
-        Ok(Running { _server: builder.start()? })
+        Ok(builder.start()?)
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {

@@ -4,7 +4,7 @@ use bellwire::{CallError, Client, Message, Payload, Service, Session, Ticket};
 
 use super::{ANSWERS_WITHIN, counters_of, session_of};
 use crate::Outcome;
-use crate::contender::{self, Counters};
+use crate::contender::{self, Counters, put};
 
 /// A connected client.
 pub(super) struct Caller<S: Service> {
@@ -123,11 +123,4 @@ where
     fn counters(&mut self) -> Counters {
         counters_of(&mut self.client)
     }
-}
-
-#[inline]
-pub(super) fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-    let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
-    into.copy_from_slice(bytes);
-    Ok(bytes.len())
 }

@@ -76,10 +76,7 @@ where
     #[inline]
     fn event(&mut self, into: &mut [u8]) -> Outcome<usize> {
         match self.subscriber.next(Some(PATIENCE))? {
-            Some(Delivery::Event { event, .. }) => {
-                into.get_mut(..N).ok_or("too long")?.copy_from_slice(&event);
-                Ok(N)
-            }
+            Some(Delivery::Event { event, .. }) => contender::put(&event, into),
             _ => Err("an event was lost: do not use these figures".into()),
         }
     }

@@ -6,10 +6,10 @@ use bellwire::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::calls::{Bytes, put};
+use super::calls::Bytes;
 use super::{Bellwire, Echo, Running, counted, serve_with};
 use crate::Outcome;
-use crate::contender::{self, About, Contender, Counters};
+use crate::contender::{self, About, Contender, Counters, put};
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
 use crate::measure::{Measure, Payload};

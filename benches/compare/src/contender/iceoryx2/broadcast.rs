@@ -12,7 +12,7 @@ use super::serving::{Publication, Ready, Serving, Work};
 use super::wait::{Polling, Wait};
 use super::{Ipc, QUEUE, name, node, problem};
 use crate::Outcome;
-use crate::contender::Client;
+use crate::contender::{Client, put};
 use crate::load::{Load, Place};
 use crate::measure::Measure;
 
@@ -99,12 +99,7 @@ impl<F: Form + ?Sized> Client for Reader<F> {
         let (mut looks, mut since) = (0, 0);
         loop {
             if let Some(sample) = F::sample(&self.subscriber)? {
-                let bytes = F::bytes(&sample);
-                event
-                    .get_mut(..bytes.len())
-                    .ok_or("an event that is too long")?
-                    .copy_from_slice(bytes);
-                return Ok(bytes.len());
+                return put(F::bytes(&sample), event);
             }
             self.wait.pause(&mut looks, &mut since)?;
         }

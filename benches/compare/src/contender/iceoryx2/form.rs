@@ -15,6 +15,7 @@ use ::iceoryx2::service::port_factory;
 
 use super::{Ipc, problem};
 use crate::Outcome;
+use crate::contender::put;
 use crate::handler::Handler;
 
 pub(super) type ClientOf<F> = Client<Ipc, F, (), F, ()>;
@@ -70,10 +71,7 @@ macro_rules! alike {
             let Some(response) = pending.receive().map_err(problem("receive a response"))? else {
                 return Ok(None);
             };
-            let bytes: &[u8] = response.payload();
-            let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
-            into.copy_from_slice(bytes);
-            Ok(Some(bytes.len()))
+            put(response.payload(), answer).map(Some)
         }
 
         fn topic(builder: TopicBuilder<Self>) -> Outcome<Topic<Self>> {

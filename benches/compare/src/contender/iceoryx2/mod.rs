@@ -185,11 +185,7 @@ fn name(place: &Place, what: &str) -> Outcome<ServiceName> {
 
 /// How many messages wait for the other end, at most.
 fn queue(load: &Load) -> usize {
-    if is_one_way(load) { (QUEUED_BYTES / load.longest()).clamp(2, QUEUE) } else { load.depth() }
-}
-
-fn is_one_way(load: &Load) -> bool {
-    matches!(load.work, Work::Stream { .. } | Work::OneWay { .. })
+    if load.is_one_way() { (QUEUED_BYTES / load.longest()).clamp(2, QUEUE) } else { load.depth() }
 }
 
 /// The first message of a one-way load is answered: until the receiver has found a new sender, what does not fit into

@@ -7,7 +7,7 @@ use ::iceoryx2::prelude::Node;
 use super::form::{ClientOf, Form, Pending, Requests};
 use super::serving::{End, Ready, Serving};
 use super::wait::Wait;
-use super::{Ipc, greet, is_one_way, name, node, queue};
+use super::{Ipc, greet, name, node, queue};
 use crate::Outcome;
 use crate::contender::{Client, Counters};
 use crate::handler::Handler;
@@ -37,7 +37,7 @@ fn answer<F: Form + ?Sized, W: Wait>(
     let server = F::server(&open::<F>(&node, place, load)?, load.longest())?;
     let mut wait = W::of_server(&node, place, load)?;
     ready.send(())?;
-    let is_one_way = is_one_way(load);
+    let is_one_way = load.is_one_way();
     let mut greeted = None;
     while !end.has_come() {
         while let Some(active) = F::next(&server)? {
@@ -91,7 +91,7 @@ impl<F: Form + ?Sized, W: Wait> Caller<F, W> {
         let client = F::client(&open::<F>(node, place, load)?, load.longest())?;
         let wait = W::of_client(node, place, load, client.id().value())?;
         let mut caller = Self { client, pending: VecDeque::with_capacity(load.depth()), wait };
-        if is_one_way(load) {
+        if load.is_one_way() {
             greet(&mut caller, load)?;
         }
         Ok(caller)

@@ -7,9 +7,9 @@ use ::iceoryx2::prelude::Node;
 use super::form::{Form, Topic};
 use super::serving::{End, Ready, Serving};
 use super::wait::{Polling, Wait};
-use super::{Ipc, greet, is_one_way, name, node, problem, queue};
+use super::{Ipc, greet, name, node, problem, queue};
 use crate::Outcome;
-use crate::contender::{Client, Counters};
+use crate::contender::{Client, Counters, put};
 use crate::handler::Handler;
 use crate::load::{Load, Place};
 use crate::measure::Measure;
@@ -38,7 +38,7 @@ fn answer<F: Form + ?Sized>(
     let answers = F::publisher(&open::<F>(&node, place, load, ANSWERS)?, load.longest())?;
     let mut wait = Polling::server(load);
     ready.send(())?;
-    let is_one_way = is_one_way(load);
+    let is_one_way = load.is_one_way();
     let mut greeted = None;
     while !end.has_come() {
         while let Some(sample) = F::sample(&requests)? {
@@ -96,7 +96,7 @@ impl<F: Form + ?Sized> Pair<F> {
         let answers = subscriber(&open::<F>(node, place, load, ANSWERS)?)?;
         let requests = F::publisher(&open::<F>(node, place, load, REQUESTS)?, load.longest())?;
         let mut pair = Self { requests, answers, wait: Polling::client(load) };
-        if is_one_way(load) {
+        if load.is_one_way() {
             greet(&mut pair, load)?;
         }
         Ok(pair)
@@ -114,10 +114,7 @@ impl<F: Form + ?Sized> Client for Pair<F> {
         let (mut looks, mut since) = (0, 0);
         loop {
             if let Some(sample) = F::sample(&self.answers)? {
-                let bytes = F::bytes(&sample);
-                let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
-                into.copy_from_slice(bytes);
-                return Ok(bytes.len());
+                return put(F::bytes(&sample), answer);
             }
             self.wait.pause(&mut looks, &mut since)?;
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, Server};
+use super::{About, Contender, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -24,14 +24,9 @@ const MOST_BYTES: usize = 4 << 20;
 /// Two bounded buffers.
 pub(super) struct Slot;
 
-/// The threads of a server, which end with its process.
-pub(super) struct Listening;
-
-impl Server for Listening {}
-
 impl Contender for Slot {
     const NAME: &'static str = "slot";
-    type Server = Listening;
+    type Server = ();
 
     fn about() -> About {
         About {
@@ -45,15 +40,12 @@ impl Contender for Slot {
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
-            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
-            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
-            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
             Work::Grow { .. } => Some("its slots have a fixed length"),
-            _ => None,
+            _ => shown_by_another(load),
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
         thread::Builder::new().name("slot".to_owned()).spawn(move || -> Outcome<()> {
             loop {
@@ -63,7 +55,7 @@ impl Contender for Slot {
                 thread::Builder::new().spawn(move || pair.serve(&load, handler))?;
             }
         })?;
-        Ok(Listening)
+        Ok(())
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -71,13 +63,9 @@ impl Contender for Slot {
     }
 }
 
-fn is_one_way(load: &Load) -> bool {
-    matches!(load.work, Work::Stream { .. } | Work::OneWay { .. })
-}
-
 /// The slots of a buffer.
 fn slots(load: &Load) -> usize {
-    if is_one_way(load) { (MOST_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
+    if load.is_one_way() { (MOST_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
 }
 
 /// Both buffers.
@@ -105,7 +93,7 @@ impl Pair {
 
     /// Until the client has closed its buffers.
     fn serve(&self, load: &Load, handler: Handler) -> Outcome<()> {
-        let is_one_way = is_one_way(load);
+        let is_one_way = load.is_one_way();
         let mut buffer = vec![0; load.longest()];
         loop {
             let len = self.requests.take(&mut buffer, Patience::Endless)?;

@@ -4,9 +4,9 @@
 use std::io::{BufWriter, Write};
 use std::os::unix::net;
 
-use super::{Listening, Streams, UnixStream, Wire, linux};
+use super::{Streams, UnixStream, Wire, linux};
 use crate::Outcome;
-use crate::contender::{About, Client, Contender, Counters};
+use crate::contender::{About, Client, Contender};
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
 use crate::measure::Measure;
@@ -19,7 +19,7 @@ pub(in crate::contender) struct Buffered;
 
 impl Contender for Buffered {
     const NAME: &'static str = "stream-buffered";
-    type Server = Listening;
+    type Server = ();
 
     fn about() -> About {
         let settings = "SOCK_STREAM; messages collected in a buffer of 64 KiB, written when it is full; both ends \
@@ -34,7 +34,7 @@ impl Contender for Buffered {
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         Streams::<UnixStream>::serve(place, load, handler)
     }
 
@@ -59,9 +59,5 @@ impl Client for Writer {
 
     fn settle(&mut self) -> Outcome<()> {
         Ok(self.to.flush()?)
-    }
-
-    fn counters(&mut self) -> Counters {
-        Counters::default()
     }
 }

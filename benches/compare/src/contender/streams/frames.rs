@@ -8,7 +8,7 @@ use rustix::io::retry_on_intr;
 
 use super::ended;
 use crate::Outcome;
-use crate::contender::{Client, Counters};
+use crate::contender::{Client, Counters, put};
 use crate::handler::Handler;
 
 /// The length before a message.
@@ -218,10 +218,7 @@ impl<F: Read + AsFd, T: Write + AsFd> Client for Frames<F, T> {
             let input = &mut self.input;
             if let Some(whole) = input.whole_at(input.start) {
                 input.start = whole.end;
-                let message = input.bytes.get(whole).unwrap_or_default();
-                let into = answer.get_mut(..message.len()).ok_or("an answer that is too long")?;
-                into.copy_from_slice(message);
-                return Ok(message.len());
+                return put(input.bytes.get(whole).unwrap_or_default(), answer);
             }
             match input.len_at(input.start) {
                 Some(len) if len >= CHUNK / 2 => return self.receive_long(len, answer),

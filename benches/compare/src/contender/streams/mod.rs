@@ -17,10 +17,10 @@ pub(super) use fifo::Fifo;
 pub(super) use frames::Frames;
 pub(super) use sockets::{Tcp, UnixStream};
 
-use super::{About, Contender, Server};
+use super::{About, Contender};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Load, Place};
 use crate::measure::Measure;
 
 /// Where a connection is read and where it is written.
@@ -52,31 +52,17 @@ pub(super) trait Wire: 'static {
 /// Messages in a kind of stream.
 pub(super) struct Streams<W>(std::marker::PhantomData<W>);
 
-/// The threads of a server, which end with its process.
-pub(super) struct Listening;
-
-impl Server for Listening {}
-
 impl<W: Wire> Contender for Streams<W> {
     const NAME: &'static str = W::NAME;
-    type Server = Listening;
+    type Server = ();
 
     fn about() -> About {
         W::about()
     }
 
-    fn refuses(load: &Load) -> Option<&'static str> {
-        match load.work {
-            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
-            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
-            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
-            _ => None,
-        }
-    }
-
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let mut accept = W::listen(place, load)?;
-        let is_one_way = is_one_way(load);
+        let is_one_way = load.is_one_way();
         thread::Builder::new().name(W::NAME.to_owned()).spawn(move || {
             while let Ok((from, to)) = accept() {
                 let serve = move || match is_one_way {
@@ -87,7 +73,7 @@ impl<W: Wire> Contender for Streams<W> {
                 let _ = thread::Builder::new().spawn(serve);
             }
         })?;
-        Ok(Listening)
+        Ok(())
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -108,10 +94,6 @@ fn connect<W: Wire>(place: &Place, load: &Load) -> Outcome<Frames<W::From, W::To
 
 /// What any of these streams holds in each direction.
 const HELD: usize = 32 << 10;
-
-fn is_one_way(load: &Load) -> bool {
-    matches!(load.work, Work::Stream { .. } | Work::OneWay { .. })
-}
 
 /// The kernel's version.
 pub(in crate::contender) fn linux() -> String {
