@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::deliveries::CHECK;
 use crate::support::process::{Process, copy_of_program};
-use crate::support::tracer::{TRACER, Tracer, number, stage};
+use crate::support::tracer::{TRACER, Tracer, number, recorded, stage};
 
 const EVENTS: u64 = 30;
 
@@ -42,8 +42,7 @@ fn each_subscriber_has_the_stages_of_its_events() {
     let mut readers = [(); 2].map(|()| Process::start("subscriber", dir.path()));
     let Some(tracer) = Tracer::start(&["breakdown", "-s", "ticks"]) else { return };
     exchange(&mut publisher, &mut readers, &format!("events {EVENTS} 10000"), EVENTS);
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     for reader in &readers {
         let table = table(&tables, "delivery", reader.pid());
         assert_eq!(table["server"], publisher.pid());
@@ -67,8 +66,7 @@ fn a_snapshot_is_copied_or_mapped_and_then_validated() {
     let Some(tracer) = Tracer::start(&["breakdown", "-s", "pages"]) else { return };
     exchange(&mut publisher, &mut readers, "snapshots 20 10000", 20);
     exchange(&mut publisher, &mut readers, "snapshots 20 400000", 40);
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     let table = table(&tables, "delivery", readers[0].pid());
     // It may skip some; the first is in the memory that comes with the ring.
     for how in ["copy", "map"] {
@@ -95,8 +93,7 @@ fn a_stream_of_events_is_sampled_and_weighted() {
     let Some(tracer) = Tracer::start_by(command) else { return };
     const MANY: u64 = 300_000;
     exchange(&mut publisher, &mut readers, &format!("many {MANY}"), MANY);
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     let table = table(&tables, "delivery", readers[0].pid());
     let (all, samples) = (table["calls"].as_u64().unwrap(), table["samples"].as_u64().unwrap());
     assert!((MANY / 2..=MANY).contains(&all), "{table:#}");
@@ -107,12 +104,10 @@ fn posts(server: &str) {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start(server, dir.path());
     let mut client = Process::start("client", dir.path());
-    let pid = server.pid().to_string();
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("calls 5 0");
     client.ask("posts 30 1000");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     let table = table(&tables, "post", client.pid());
     assert_eq!(table["server"], server.pid());
     // Workers end in another order, which may count one twice.
@@ -120,7 +115,10 @@ fn posts(server: &str) {
     // Each slept for a millisecond.
     let handler = stage(&table, "handler");
     assert!(number(handler, "p50_ns") >= 1_000_000, "{table:#}");
-    assert!(number(stage(&table, "handler-sleeping"), "total_ns") >= 30_000_000, "{table:#}");
+    // A return to the CPU that the tracer is not told of leaves a handler without its parts.
+    let sleeping = stage(&table, "handler-sleeping");
+    assert!(number(sleeping, "count") >= 20, "{table:#}");
+    assert!(number(sleeping, "total_ns") >= number(sleeping, "count") * 1_000_000, "{table:#}");
     // They were written at once, and waited for those before: for room, in the lane, or for a worker.
     assert!(number(stage(&table, "call"), "max_ns") >= 2_000_000, "{table:#}");
     let calls = tables.iter().find(|table| table["pattern"] == "call").unwrap();
@@ -128,12 +126,8 @@ fn posts(server: &str) {
 }
 
 #[test]
-fn posts_have_a_table_of_their_own() {
+fn posts_have_a_table_of_their_own_with_workers_or_without() {
     posts("server");
-}
-
-#[test]
-fn posts_to_workers_have_a_table_of_their_own() {
     posts("server workers");
 }
 
@@ -142,14 +136,10 @@ fn arrows_lead_from_a_publisher_to_its_readers() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Process::start("publisher", dir.path());
     let mut readers = [(); 2].map(|()| Process::start("subscriber", dir.path()));
-    let file = dir.path().join("trace.json");
-    let args = ["record", "-s", "ticks", "--output", file.to_str().unwrap()];
-    let Some(tracer) = Tracer::start(&args) else { return };
-    exchange(&mut publisher, &mut readers, &format!("events {EVENTS} 10000"), EVENTS);
-    let (summary, status) = tracer.finish();
-    assert!(status.success());
-    assert!(summary[0]["deliveries"].as_u64().unwrap() >= 2 * (EVENTS - 1), "{summary:?}");
-    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let command = format!("events {EVENTS} 10000");
+    let calls = || exchange(&mut publisher, &mut readers, &command, EVENTS);
+    let Some((events, summary)) = recorded(&["-s", "ticks"], calls) else { return };
+    assert!(summary["deliveries"].as_u64().unwrap() >= 2 * (EVENTS - 1), "{summary:?}");
     let of = |pid: u32, ph: &str, name: &str| {
         let is_it =
             move |event: &&Value| event["pid"] == pid && event["ph"] == ph && event["name"] == name;

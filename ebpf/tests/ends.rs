@@ -9,12 +9,10 @@ fn every_doorbell_shows_when_it_wakes() {
         let dir = tempfile::tempdir().unwrap();
         let server = Process::start("server eventfd", dir.path());
         let mut client = Process::start(&format!("client {doorbell}"), dir.path());
-        let Some(tracer) = Tracer::start(&["breakdown", "-p", &client.pid().to_string()]) else {
-            return;
-        };
+        let Some(tracer) = Tracer::start_at(&client, &["breakdown"]) else { return };
         // Long enough for the client to stop spinning.
         client.ask("calls 20 20000");
-        let (tables, _) = tracer.finish();
+        let tables = tracer.tables();
         let table = tables.first().unwrap();
         assert_eq!(table["server"], server.pid());
         let woken = stage(table, "reply-wake");
@@ -27,11 +25,9 @@ fn a_server_that_is_rung_by_the_socket_shows_when_it_is_woken() {
     let dir = tempfile::tempdir().unwrap();
     let _server = Process::start("server socket", dir.path());
     let mut client = Process::start("client", dir.path());
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &client.pid().to_string()]) else {
-        return;
-    };
+    let Some(tracer) = Tracer::start_at(&client, &["breakdown"]) else { return };
     client.ask("calls 20 20000");
-    let (tables, _) = tracer.finish();
+    let tables = tracer.tables();
     assert!(number(stage(&tables[0], "call"), "count") == 20, "{tables:#?}");
 }
 
@@ -40,11 +36,10 @@ fn two_sessions_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
-    let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
-    let Some(tracer) = Tracer::start(&args) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown", "--by-session"]) else { return };
     clients[0].ask("calls 7 0");
     clients[1].ask("calls 11 0");
-    let (tables, _) = tracer.finish();
+    let tables = tracer.tables();
     assert_eq!(tables.len(), 2, "{tables:#?}");
     for (client, calls) in clients.iter().zip([7, 11]) {
         let table = tables.iter().find(|table| table["client"] == client.pid()).unwrap();
@@ -59,7 +54,7 @@ fn a_tracer_that_attaches_before_the_processes_start_sees_all_calls() {
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     client.ask("calls 9 0");
-    let (tables, _) = tracer.finish();
+    let tables = tracer.tables();
     // Other tests run the same service concurrently.
     let table = tables.iter().find(|table| table["server"] == server.pid()).unwrap();
     assert_eq!(table["calls"], 9, "{table:#}");
@@ -80,12 +75,10 @@ fn another_service_is_left_out() {
 fn snoop_prints_only_slow_calls_and_names_the_wakers() {
     let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
-    let pid = server.pid().to_string();
-    let Some(tracer) = Tracer::start(&["snoop", "--over", "200ms", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--over", "200ms"]) else { return };
     client.ask("calls 5 0");
     client.ask("calls 2 330000");
-    let (calls, status) = tracer.finish();
-    assert!(status.success());
+    let calls = tracer.tables();
     assert_eq!(calls.len(), 2, "{calls:#?}");
     for call in &calls {
         assert!(call["handler_ns"].as_u64().unwrap() >= 330_000_000, "{call:#}");

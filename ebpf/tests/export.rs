@@ -4,12 +4,20 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
+use openmetrics_parser::OpenMetricsValue;
 use openmetrics_parser::openmetrics::parse_openmetrics;
-use openmetrics_parser::{MetricNumber, OpenMetricsValue};
 
-use crate::support::process::pair;
+use crate::support::process::{Process, pair};
 use crate::support::tracer::Tracer;
 use crate::support::wait_until;
+
+/// The tracer of a server, and the address at which it is scraped.
+fn export(server: &Process, args: &[&str]) -> Option<(Tracer, String)> {
+    let listens = ["export", "--listen", "127.0.0.1:0"];
+    let mut tracer = Tracer::start_at(server, &[&listens, args].concat())?;
+    let address = tracer.line()["listening"].as_str().unwrap().to_owned();
+    Some((tracer, address))
+}
 
 /// Sends a request, and returns the head and the body of the response.
 fn send(address: &str, request: &str) -> (String, String) {
@@ -28,11 +36,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 #[test]
 fn a_scrape_has_the_histograms_of_every_stage() {
     let (_dir, server, mut client) = pair();
-    let pid = server.pid().to_string();
-    let Some(mut tracer) = Tracer::start(&["export", "-p", &pid, "--listen", "127.0.0.1:0"]) else {
-        return;
-    };
-    let address = tracer.line()["listening"].as_str().unwrap().to_owned();
+    let Some((tracer, address)) = export(&server, &[]) else { return };
     client.ask("calls 25 2000");
     let (head, body) = get(&address, "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -52,8 +56,8 @@ fn a_scrape_has_the_histograms_of_every_stage() {
     // Each slept for 2 ms.
     assert!(receive.sum.unwrap().as_f64() >= 25.0 * 0.002, "{body}");
     let quick = receive.buckets.iter().filter(|bucket| bucket.upper_bound < 0.002);
-    assert!(quick.clone().count() > 5 && quick.clone().all(|bucket| count(bucket.count) == 0.0));
-    assert_eq!(receive.buckets.last().map(|bucket| count(bucket.count)), Some(25.0));
+    assert!(quick.clone().count() > 5 && quick.clone().all(|bucket| bucket.count.as_f64() == 0.0));
+    assert_eq!(receive.buckets.last().map(|bucket| bucket.count.as_f64()), Some(25.0));
     assert!(exposition.families.contains_key("bellwire_trace_lost"));
 
     // The counts are cumulative.
@@ -131,10 +135,7 @@ fn a_scrape_names_the_unit_and_the_pod_of_both_ends() {
     let (_dir, server, mut client) = pair();
     unit.take(server.pid());
     pod.take(client.pid());
-    let pid = server.pid().to_string();
-    let args = ["export", "-p", &pid, "--by-session", "--listen", "127.0.0.1:0"];
-    let Some(mut tracer) = Tracer::start(&args) else { return };
-    let address = tracer.line()["listening"].as_str().unwrap().to_owned();
+    let Some((tracer, address)) = export(&server, &["--by-session"]) else { return };
     client.ask("calls 5 0");
     let (_, body) = get(&address, "/metrics");
     let exposition = parse_openmetrics(&body).unwrap();
@@ -151,8 +152,4 @@ fn a_scrape_names_the_unit_and_the_pod_of_both_ends() {
     }
     assert_eq!(labels.get_label_value("client_unit"), None, "{body}");
     assert!(tracer.finish().1.success());
-}
-
-fn count(number: MetricNumber) -> f64 {
-    number.as_f64()
 }

@@ -11,8 +11,7 @@ fn a_client_with_false_times_affects_only_its_own_counts() {
     let mut server = Process::start("server", dir.path());
     let mut faulty = Process::start("client", dir.path());
     let mut honest = Process::start("client", dir.path());
-    let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
-    let Some(tracer) = Tracer::start(&args) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown", "--by-session"]) else { return };
     for _ in 0..10 {
         faulty.ask("false-times 3");
         honest.ask("calls 3 0");

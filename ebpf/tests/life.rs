@@ -11,16 +11,14 @@ use crate::support::wait_until;
 #[test]
 fn a_tracer_that_is_killed_leaves_its_target_as_it_was() {
     let (_dir, server, mut client) = pair();
-    let pid = server.pid().to_string();
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("calls 10 0");
     tracer.kill();
     client.ask("calls 10 0");
     // The next tracer works as well.
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("calls 10 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert_eq!(tables.first().map(|table| &table["calls"]), Some(&10.into()), "{tables:#?}");
 }
 
@@ -29,14 +27,11 @@ fn a_target_that_is_killed_leaves_the_tracer_working() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
-    let pid = server.pid().to_string();
-    let args = ["breakdown", "--by-session", "-p", &pid];
-    let Some(tracer) = Tracer::start(&args) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown", "--by-session"]) else { return };
     clients[0].ask("calls 5 0");
     clients[0].kill();
     clients[1].ask("calls 6 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     let mut calls: Vec<_> = tables.iter().map(|table| table["calls"].as_u64().unwrap()).collect();
     calls.sort_unstable();
     assert_eq!(calls, [5, 6]);
@@ -45,16 +40,13 @@ fn a_target_that_is_killed_leaves_the_tracer_working() {
 #[test]
 fn sessions_that_come_and_go_cost_the_tracer_no_resources() {
     let (_dir, server, mut client) = pair();
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &server.pid().to_string()]) else {
-        return;
-    };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("churn 10 0");
     let before = descriptors_and_maps(tracer.pid());
     // As many as one per second for an hour.
     client.ask("churn 3600 0");
     assert_eq!(descriptors_and_maps(tracer.pid()), before);
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     let calls: u64 = tables.iter().map(|table| table["calls"].as_u64().unwrap()).sum();
     assert_eq!(calls, 3610, "{tables:#?}");
 }
@@ -69,13 +61,11 @@ fn descriptors_and_maps(pid: u32) -> (usize, usize) {
 #[test]
 fn a_new_session_reuses_the_slot_of_a_closed_one() {
     let (_dir, server, mut client) = pair();
-    let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
-    let Some(tracer) = Tracer::start(&args) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown", "--by-session"]) else { return };
     // More than the tracer has slots for.
     client.ask("churn 600 0");
     client.ask("calls 7 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert!(tables.iter().all(|table| table["service"] == "nap"), "{tables:#?}");
     let last = tables.iter().max_by_key(|table| table["session"].as_u64()).unwrap();
     assert_eq!(last["calls"], 7, "{last:#}");
@@ -109,13 +99,9 @@ fn leaves_nothing(stop: impl FnOnce(Tracer)) {
 }
 
 #[test]
-fn a_tracer_that_is_killed_leaves_nothing_in_the_kernel() {
+fn a_tracer_that_is_killed_or_interrupted_leaves_nothing_in_the_kernel() {
     leaves_nothing(Tracer::kill);
-}
-
-#[test]
-fn a_tracer_that_is_interrupted_leaves_nothing_in_the_kernel() {
-    leaves_nothing(|tracer| assert!(tracer.finish().1.success()));
+    leaves_nothing(|tracer| drop(tracer.tables()));
 }
 
 /// The BPF objects of which a process has descriptors: kinds and ids.

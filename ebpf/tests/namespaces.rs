@@ -42,33 +42,26 @@ fn traced(server: &Process, client: &mut Process, mut tracer: Command) -> Option
     tracer.arg(server.role_pid().to_string());
     let tracer = Tracer::start_by(tracer)?;
     client.ask("calls 20 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
-    Some(tables)
+    Some(tracer.tables())
 }
 
 #[test]
-fn a_server_in_a_container_is_seen() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(server) = contained("server", dir.path()) else { return };
-    let mut client = Process::start("client", dir.path());
-    let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
-    assert_eq!(tables.len(), 1, "{tables:#?}");
-    assert_eq!(tables[0]["calls"], 20);
-    // Pids of the host.
-    assert_eq!(tables[0]["server"], server.role_pid());
-    assert_eq!(tables[0]["client"], client.pid());
-}
-
-#[test]
-fn both_ends_in_containers_of_their_own_are_seen() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(server) = contained("server", dir.path()) else { return };
-    let Some(mut client) = contained("client", dir.path()) else { return };
-    let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
-    assert_eq!(tables.len(), 1, "{tables:#?}");
-    assert_eq!(tables[0]["calls"], 20);
-    assert_eq!(tables[0]["client"], client.role_pid());
+fn a_server_in_a_container_is_seen_with_a_client_outside_or_in_one_of_its_own() {
+    for is_contained in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let start = |role, is_contained| match is_contained {
+            true => contained(role, dir.path()),
+            false => Some(Process::start(role, dir.path())),
+        };
+        let Some(server) = start("server", true) else { return };
+        let Some(mut client) = start("client", is_contained) else { return };
+        let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
+        assert_eq!(tables.len(), 1, "{tables:#?}");
+        assert_eq!(tables[0]["calls"], 20);
+        // Pids of the host.
+        assert_eq!(tables[0]["server"], server.role_pid());
+        assert_eq!(tables[0]["client"], client.role_pid());
+    }
 }
 
 #[test]
@@ -86,8 +79,7 @@ fn a_tracer_in_a_container_reports_the_pids_of_its_namespace() {
     inside.args([TRACER, "breakdown", "--json", "--rate", "all", "--pid", "1", "--exe"]).arg(&file);
     let Some(tracer) = Tracer::start_by(inside) else { return };
     client.ask("calls 20 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert_eq!(tables.len(), 1, "{tables:#?}");
     assert_eq!((&tables[0]["calls"], &tables[0]["server"]), (&20.into(), &1.into()));
 }
@@ -117,8 +109,7 @@ fn in_time(server: &[&str], client: &[&str]) {
     };
     let Some(server) = start("server", server) else { return };
     let Some(mut client) = start("client", client) else { return };
-    let pid = server.role_pid().to_string();
-    let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("rested 20 2000");
     let (tables, status, messages) = tracer.finish_with_messages();
     assert!(status.success());
@@ -133,20 +124,10 @@ fn in_time(server: &[&str], client: &[&str]) {
     assert!(number(stage(&tables[0], "reply-wake"), "count") > 10, "{:#}", tables[0]);
 }
 
-const AHEAD: [&str; 4] = ["--monotonic", "1000", "--boottime", "7"];
-const BEHIND: [&str; 2] = ["--monotonic", "-1000"];
-
 #[test]
-fn a_server_whose_clock_is_ahead_is_corrected() {
-    in_time(&AHEAD, &[]);
-}
-
-#[test]
-fn a_client_whose_clock_is_ahead_is_corrected() {
-    in_time(&[], &AHEAD);
-}
-
-#[test]
-fn two_ends_with_clocks_that_are_apart_are_corrected() {
-    in_time(&BEHIND, &AHEAD);
+fn clocks_that_are_apart_are_corrected() {
+    let ahead = ["--monotonic", "1000", "--boottime", "7"];
+    in_time(&ahead, &[]);
+    in_time(&[], &ahead);
+    in_time(&["--monotonic", "-1000"], &ahead);
 }

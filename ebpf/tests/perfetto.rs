@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::process::Process;
-use crate::support::programs::{Build, Program};
+use crate::support::programs::Build;
 use crate::support::tracer::{TRACER, Tracer};
 
 /// The directory with Perfetto's built page, which ci/trace fetches.
@@ -73,15 +73,15 @@ fn perfetto_shows_the_calls_of_two_programs() {
     let Some(perfetto) = perfetto() else { return };
     let files = ["traced-server", "traced-client"].map(|name| Build::Plain.file(name).unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let server = Program::start(&files[0], None, dir.path());
-    let mut client = Program::start(&files[1], None, dir.path());
+    let server = Process::start_program(&files[0], None, dir.path());
+    let mut client = Process::start_program(&files[1], None, dir.path());
     let trace = dir.path().join("trace.json");
     let mut command = Command::new(TRACER);
     let pid = server.pid().to_string();
     command.args(["record", "--json", "--rate", "all", "-p", &pid, "--output"]).arg(&trace);
     let Some(tracer) = Tracer::start_by(command) else { return };
-    client.call(20);
-    assert!(tracer.finish().1.success());
+    client.ask("20");
+    tracer.tables();
 
     let faults = rows(&perfetto, &trace, FAULTS);
     assert!(faults.is_empty(), "{faults:#?}");
@@ -144,7 +144,7 @@ fn perfetto_shows_an_arrow_to_each_reader_of_an_event() {
         scope.spawn(|| reader.ask("30"));
         publisher.ask("events 30 10000");
     });
-    assert!(tracer.finish().1.success());
+    tracer.tables();
 
     let faults = rows(&perfetto, &trace, FAULTS);
     assert!(faults.is_empty(), "{faults:#?}");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::support::process::pair;
-use crate::support::tracer::Tracer;
+use crate::support::tracer::{Tracer, recorded};
 
 /// An asynchronous slice.
 #[derive(Debug)]
@@ -85,14 +85,10 @@ fn parts(events: &[Value]) -> Vec<Part> {
 
 #[test]
 fn arrows_connect_the_threads_of_a_call() {
-    let (dir, server, mut client) = pair();
-    let file = dir.path().join("trace.json");
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
-    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
-    let Some(tracer) = Tracer::start(&args) else { return };
-    client.ask("calls 20 3000");
-    assert!(tracer.finish().1.success());
-    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let calls = || drop(client.ask("calls 20 3000"));
+    let Some((events, _)) = recorded(&["-p", &pid], calls) else { return };
     let parts = parts(&events);
     let mut arrows: HashMap<String, Vec<(String, &Part)>> = HashMap::new();
     for event in events.iter().filter(|event| event["bp"] == "e") {
@@ -126,17 +122,10 @@ fn arrows_connect_the_threads_of_a_call() {
 
 #[test]
 fn a_trace_has_each_call_with_its_stages_on_both_ends() {
-    let (dir, server, mut client) = pair();
-    let file = dir.path().join("trace.json");
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
-    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
-    let Some(tracer) = Tracer::start(&args) else { return };
-    client.ask("calls 10 5000");
-    client.ask("full 2 100");
-    client.ask("churn 3 0");
-    let (summary, status) = tracer.finish();
-    assert!(status.success());
-    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let mut calls = || ["calls 10 5000", "full 2 100", "churn 3 0"].map(|calls| client.ask(calls));
+    let Some((events, summary)) = recorded(&["-p", &pid], || drop(calls())) else { return };
     let slices = slices(&events);
 
     let of = |pid: u32| {
@@ -145,7 +134,7 @@ fn a_trace_has_each_call_with_its_stages_on_both_ends() {
     };
     assert!(of(client.pid()).count() >= 13, "{summary:?}");
     assert_eq!(of(client.pid()).count(), of(server.pid()).count());
-    assert_eq!(summary[0]["calls"], of(client.pid()).count());
+    assert_eq!(summary["calls"], of(client.pid()).count());
     for track in of(client.pid()) {
         let call = track.iter().find(|slice| slice.depth == 0).unwrap();
         assert_eq!(
@@ -190,14 +179,10 @@ fn a_trace_without_calls_is_valid() {
 
 #[test]
 fn a_lane_that_grows_is_seen_on_both_ends() {
-    let (dir, server, mut client) = pair();
-    let file = dir.path().join("trace.json");
+    let (_dir, server, mut client) = pair();
     let pid = server.pid().to_string();
-    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
-    let Some(tracer) = Tracer::start(&args) else { return };
-    client.ask("grow 6");
-    assert!(tracer.finish().1.success());
-    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let calls = || drop(client.ask("grow 6"));
+    let Some((events, _)) = recorded(&["-p", &pid], calls) else { return };
     let epochs = |pid: u32, whose: &str| -> Vec<(u64, u64)> {
         let resized =
             events.iter().filter(|event| event["name"] == "lane_resized" && event["pid"] == pid);

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::support::process::{Process, copy_of_program, copy_to, pair};
-use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
+use crate::support::tracer::{SKIPPED, TRACER, Tracer, run, skip};
 
 /// A user without rights: `nobody`.
 const NOBODY: &str = "65534";
@@ -38,7 +38,7 @@ fn as_nobody(capabilities: &str, program: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn checks(output: &Output) -> Vec<Value> {
+fn printed(output: &Output) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn a_user_without_permission_gets_advice() {
     let Some(mut command) = as_nobody("", &tracer) else { return };
     let output = command.args(["doctor", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(SKIPPED));
-    let checks = checks(&output);
+    let checks = printed(&output);
     let capabilities = check(&checks, "capabilities");
     assert_eq!(capabilities["ok"], false);
     let hint = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", tracer.display());
@@ -79,7 +79,7 @@ fn one_of_two_capabilities_does_not_suffice() {
         let Some(mut command) = as_nobody(held, &tracer) else { return };
         let output = command.args(["doctor", "--json"]).output().unwrap();
         assert_eq!(output.status.code(), Some(SKIPPED));
-        assert_eq!(check(&checks(&output), "capabilities")["found"], missing);
+        assert_eq!(check(&printed(&output), "capabilities")["found"], missing);
     }
 }
 
@@ -99,8 +99,7 @@ fn two_capabilities_suffice_for_processes_of_the_same_user() {
     command.args(["breakdown", "--json", "--rate", "all", "--pid", &server.pid().to_string()]);
     let Some(tracer) = Tracer::start_by(command) else { return };
     client.ask("calls 8 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert_eq!(tables.len(), 1, "{tables:#?}");
     assert_eq!(tables[0]["calls"], 8);
 }
@@ -108,25 +107,18 @@ fn two_capabilities_suffice_for_processes_of_the_same_user() {
 #[test]
 fn a_process_without_probes_is_no_target() {
     let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
-    let output = Command::new(TRACER)
-        .args(["doctor", "--json", "-p", &other.id().to_string()])
-        .output()
-        .unwrap();
+    let output = run(&["doctor", "--json", "-p", &other.id().to_string()]);
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!(output.status.code(), Some(SKIPPED));
-    assert_eq!(check(&checks(&output), "targets")["ok"], false);
+    assert_eq!(check(&printed(&output), "targets")["ok"], false);
 }
 
 #[test]
 fn processes_and_their_sessions_are_listed() {
     let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
-    let output = Command::new(TRACER)
-        .args(["list", "--json", "-p", &server.pid().to_string()])
-        .output()
-        .unwrap();
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let found = printed(&run(&["list", "--json", "-p", &server.pid().to_string()]));
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0]["pid"], server.pid());
     assert_eq!(found[0]["probes"], 23);
@@ -141,7 +133,6 @@ fn processes_and_their_sessions_are_listed() {
 #[test]
 fn a_closed_pipe_ends_the_tracer_successfully() {
     let (_dir, server, mut client) = pair();
-    let pid = server.pid().to_string();
-    let Some(tracer) = Tracer::start(&["snoop", "--over", "0s", "-p", &pid]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--over", "0s"]) else { return };
     assert!(tracer.close_output(|| drop(client.ask("calls 2 0"))).success());
 }

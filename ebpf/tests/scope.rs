@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::process::{Process, copy_of_program, copy_to, program};
 use crate::support::semaphore;
-use crate::support::tracer::{TRACER, Tracer, skip};
+use crate::support::tracer::{TRACER, Tracer, run, skip};
 use crate::support::wait_until;
 
 /// The tracer with these arguments, and without files.
@@ -39,8 +39,7 @@ fn only_a_process_and_its_peers_are_attached_to() {
     third.ask("calls 1 0");
     wait_until(|| is_attached(&file, &[third.pid()]));
     third.ask("calls 5 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert_eq!(tables.len(), 1, "{tables:#?}");
     // Its first call, and any while the tracer attached to one end only, are not counted.
     let calls = tables[0]["calls"].as_u64().unwrap();
@@ -89,8 +88,7 @@ fn a_program_in_a_changed_root_is_found() {
     client.ask("calls 1 0");
     let Some(tracer) = tracer(&["breakdown", "-p", &server.pid().to_string()]) else { return };
     client.ask("calls 10 0");
-    let (tables, status) = tracer.finish();
-    assert!(status.success());
+    let tables = tracer.tables();
     assert_eq!(tables[0]["calls"], 10, "{tables:#?}");
 }
 
@@ -123,7 +121,7 @@ fn containers_of_one_image_are_one_program() {
     let Some(server) = contained("server", "a") else { return skip("no overlay file system") };
     let Some(mut client) = contained("client", "b") else { return skip("no overlay file system") };
     client.ask("calls 1 0");
-    let listed = Command::new(TRACER).args(["list", "--json"]).output().unwrap();
+    let listed = run(&["list", "--json"]);
     let listed: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).unwrap();
     for pid in [server.pid(), client.pid()] {
         assert_eq!(listed.iter().filter(|process| process["pid"] == pid).count(), 1);

@@ -8,7 +8,8 @@ use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object};
 
-use crate::support::programs::{Build, Program};
+use crate::support::process::Process;
+use crate::support::programs::Build;
 use crate::support::tracer::{TRACER, Tracer, skip};
 
 /// The probes of a file: names, and whether the note's address has a nop.
@@ -58,13 +59,13 @@ fn trace(server: &Path, client: &Path, library: Option<&Path>) {
         assert!(found.iter().all(|(probe, _)| probe != lacks), "{name}: {found:?}");
     }
     let dir = tempfile::tempdir().unwrap();
-    let server = Program::start(server, None, dir.path());
-    let mut client = Program::start(client, library, dir.path());
+    let server = Process::start_program(server, None, dir.path());
+    let mut client = Process::start_program(client, library, dir.path());
     let mut command = Command::new(TRACER);
     let pid = server.pid().to_string();
     command.args(["breakdown", "--json", "--rate", "all", "-p", &pid]);
     let Some(tracer) = Tracer::start_by(command) else { return };
-    client.call(20);
+    client.ask("20");
     let (tables, status, messages) = tracer.finish_with_messages();
     assert!(status.success(), "{messages}");
     assert_eq!(tables.len(), 1, "{messages}");
@@ -74,46 +75,14 @@ fn trace(server: &Path, client: &Path, library: Option<&Path>) {
     assert_eq!(table["client"], client.pid(), "{table:#}");
 }
 
-#[track_caller]
-fn traced(build: Build) {
-    let files = ["traced-server", "traced-client"].map(|name| build.file(name));
-    let [Some(server), Some(client)] = files else { return };
-    trace(&server, &client, None);
-}
-
 #[test]
-fn two_programs_are_traced() {
-    traced(Build::Plain);
-}
-
-#[test]
-fn two_programs_of_the_gnu_linker_at_fixed_addresses_are_traced() {
-    traced(Build::GnuLinkerNoPie);
-}
-
-#[test]
-fn two_static_programs_without_symbols_are_traced() {
-    traced(Build::StaticStripped);
-}
-
-#[test]
-fn two_static_programs_with_musl_are_traced() {
-    traced(Build::Musl);
-}
-
-#[test]
-fn two_programs_whose_equal_functions_are_folded_are_traced() {
-    traced(Build::Folded);
-}
-
-#[test]
-fn two_programs_with_thin_link_time_optimization_are_traced() {
-    traced(Build::ThinLto);
-}
-
-#[test]
-fn two_programs_with_full_link_time_optimization_are_traced() {
-    traced(Build::FatLto);
+fn two_programs_are_traced_however_they_are_linked() {
+    for build in Build::ALL {
+        eprintln!("{build:?}");
+        let files = ["traced-server", "traced-client"].map(|name| build.file(name));
+        let [Some(server), Some(client)] = files else { continue };
+        trace(&server, &client, None);
+    }
 }
 
 #[test]

@@ -80,8 +80,8 @@ fn a_fast_call_is_not_found() {
     client.ask("calls 1 0");
     let Some(tracer) = slower_than("10s", &[]) else { return };
     client.ask("calls 200 1000");
-    let (calls, status) = tracer.finish();
-    assert!(of(&calls, client.pid()).is_empty() && status.success(), "{calls:#?}");
+    let calls = tracer.tables();
+    assert!(of(&calls, client.pid()).is_empty(), "{calls:#?}");
 }
 
 #[test]
@@ -93,8 +93,7 @@ fn a_thread_that_takes_no_message_is_not_reported() {
     client.ask(&format!("hogs {hogs}"));
     let Some(tracer) = slower_than("1ms", &[]) else { return };
     client.ask("calls 20 20000");
-    let (lines, status) = tracer.finish();
-    assert!(status.success());
+    let lines = tracer.tables();
     assert!(of(&lines, client.pid()).len() >= 20, "{lines:#?}");
     assert!(lines.iter().all(|line| line["preempted"] != "hog"), "{lines:#?}");
 }

@@ -15,11 +15,10 @@ const MILLISECOND: u64 = 1_000_000;
 fn traced(server: &mut Process, client: &mut Process, command: &str) -> Option<Value> {
     // The first sample of a thread has no wakeup.
     client.ask("calls 3 0");
-    let tracer = Tracer::start(&["breakdown", "-p", &server.pid().to_string()])?;
+    let tracer = Tracer::start_at(server, &["breakdown"])?;
     client.ask("calls 3 0");
     client.ask(command);
-    let (mut tables, status) = tracer.finish();
-    assert!(status.success());
+    let mut tables = tracer.tables();
     assert_eq!(tables.len(), 1, "{tables:?}");
     let table = tables.remove(0);
     assert_eq!(table["service"], "nap");

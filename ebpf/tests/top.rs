@@ -79,14 +79,12 @@ fn the_busiest_session_comes_first() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
-    let pid = server.pid().to_string();
-    let Some(tracer) = Tracer::start(&["top", "-p", &pid, "1000", "--sort", "calls"]) else {
+    let Some(tracer) = Tracer::start_at(&server, &["top", "1000", "--sort", "calls"]) else {
         return;
     };
     clients[0].ask("calls 5 4000");
     clients[1].ask("calls 9 0");
-    let (rows, status) = tracer.finish();
-    assert!(status.success());
+    let rows = tracer.tables();
     let calls: Vec<_> =
         rows.iter().map(|row| (row["client"].clone(), row["calls"].clone())).collect();
     let expected = [(clients[1].pid(), 9), (clients[0].pid(), 5)];

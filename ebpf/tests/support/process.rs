@@ -13,7 +13,7 @@ use super::roles;
 /// Carries the role to a child process; not set in the test process itself.
 const ROLE: &str = "BELLWIRE_TRACED_ROLE";
 
-/// A child process that executes a role. It answers each line from the test by one line, and is killed with the test.
+/// A child process that executes a role, or a program. It answers each line from the test by one line, and is killed with the test.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<UnixStream>,
@@ -58,20 +58,27 @@ impl Process {
 
     /// The same; `None` if the command fails.
     pub(crate) fn try_start_by(mut command: Command, role: &str, run_dir: &Path) -> Option<Self> {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let child = command
-            .args([
-                "--exact",
-                "support::process::executes_its_role",
-                "--nocapture",
-                "--test-threads=1",
-            ])
-            .env(ROLE, role)
-            .env("BELLWIRE_RUN_DIR", run_dir)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        command.args(["--exact", "support::process::executes_its_role"]);
+        command.args(["--nocapture", "--test-threads=1"]).env(ROLE, role).stdout(Stdio::null());
+        Self::spawn(command, UnixStream::pair().unwrap(), run_dir)
+    }
+
+    /// Starts a program of tests/programs, which answers on its standard output.
+    pub(crate) fn start_program(file: &Path, argument: Option<&Path>, run_dir: &Path) -> Self {
+        let ends = UnixStream::pair().unwrap();
+        let mut command = Command::new(file);
+        command.args(argument).stdout(OwnedFd::from(ends.1.try_clone().unwrap()));
+        Self::spawn(command, ends, run_dir).expect("the program ended")
+    }
+
+    /// Starts a process with the second end as its standard input, and waits until it is ready.
+    fn spawn(
+        mut command: Command,
+        (ours, theirs): (UnixStream, UnixStream),
+        run_dir: &Path,
+    ) -> Option<Self> {
+        command.env("BELLWIRE_RUN_DIR", run_dir).stdin(OwnedFd::from(theirs));
+        let child = command.spawn().unwrap();
         // The descriptors of the child's end that this process has go with the command.
         drop(command);
         let mut process = Self { child, lines: BufReader::new(ours) };

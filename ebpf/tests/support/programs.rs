@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use super::process::copy_to;
@@ -28,6 +27,16 @@ pub(crate) enum Build {
 }
 
 impl Build {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::GnuLinkerNoPie,
+        Self::StaticStripped,
+        Self::Folded,
+        Self::ThinLto,
+        Self::FatLto,
+        Self::Musl,
+    ];
+
     fn profile(self) -> &'static str {
         match self {
             Self::ThinLto => "thin",
@@ -112,47 +121,3 @@ const PROFILES: [&str; 12] = [
     "profile.fat.panic='abort'",
     "profile.fat.strip='symbols'",
 ];
-
-/// A program of tests/programs that is ready.
-pub(crate) struct Program {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Program {
-    pub(crate) fn start(file: &Path, argument: Option<&Path>, run_dir: &Path) -> Self {
-        let mut child = Command::new(file)
-            .args(argument)
-            .env("BELLWIRE_RUN_DIR", run_dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Self { child, stdout };
-        assert_eq!(program.line(), "ready");
-        program
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    pub(crate) fn call(&mut self, count: u32) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{count}").unwrap();
-        assert_eq!(self.line(), "done");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}

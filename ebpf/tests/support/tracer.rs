@@ -2,11 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
 
-use super::process::{last_descendant, program};
+use super::process::{Process, last_descendant, program};
 
 /// The path of the tracer.
 pub(crate) const TRACER: &str = env!("CARGO_BIN_EXE_bellwire-trace");
@@ -23,6 +23,24 @@ pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// Runs the tracer to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    Command::new(TRACER).args(args).output().unwrap()
+}
+
+/// Records while `calls` runs. Returns the events of the trace, and the summary; `None`, with a message, if tracing is not
+/// permitted.
+#[track_caller]
+pub(crate) fn recorded(args: &[&str], calls: impl FnOnce()) -> Option<(Vec<Value>, Value)> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.json");
+    let output = ["record", "--output", file.to_str().unwrap()];
+    let tracer = Tracer::start(&[&output, args].concat())?;
+    calls();
+    let summary = tracer.tables().remove(0);
+    Some((serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(), summary))
+}
+
 /// An attached tracer.
 pub(crate) struct Tracer {
     child: Child,
@@ -34,6 +52,11 @@ impl Tracer {
     /// Attaches to this test's program, and waits for that. `None`, with a message, if that is not permitted.
     pub(crate) fn start(args: &[&str]) -> Option<Self> {
         Self::start_on(&program(), args)
+    }
+
+    /// Attaches to a process that runs this test's program, and to its peers.
+    pub(crate) fn start_at(process: &Process, args: &[&str]) -> Option<Self> {
+        Self::start(&[args, &["-p", &process.role_pid().to_string()]].concat())
     }
 
     /// Attaches to the processes that run this file.
@@ -78,7 +101,15 @@ impl Tracer {
         (lines, status)
     }
 
-    /// The same, with its messages on stderr.
+    /// The same, for a tracer that has to succeed.
+    #[track_caller]
+    pub(crate) fn tables(self) -> Vec<Value> {
+        let (lines, status) = self.finish();
+        assert!(status.success());
+        lines
+    }
+
+    /// The same as [`Tracer::finish`], with its messages on stderr.
     pub(crate) fn finish_with_messages(mut self) -> (Vec<Value>, ExitStatus, String) {
         self.signal(rustix::process::Signal::INT);
         let mut lines = Vec::new();
