@@ -22,7 +22,7 @@ use super::{Error, Result};
 /// The distance that keeps two words out of each other's cache lines, adjacent-line prefetch included.
 pub const LINE: usize = 128;
 
-/// A memfd mapped read-write by both ends, for as long as one [`Word`] or [`Slots`] of it lives.
+/// A memfd or a file that both ends have mapped, to read and write, for as long as one [`Word`] or [`Slots`] of it lives.
 #[derive(Clone)]
 pub struct Region {
     map: Arc<Map>,
@@ -79,7 +79,7 @@ impl Region {
     }
 
     /// The start of a range that lies in the region.
-    fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+    pub fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         match offset.checked_add(len) {
             Some(end) if end <= self.map.len => {}
             _ => return Err(arguments("a range outside the shared memory")),

@@ -1,10 +1,11 @@
 //! Batches: many items in one message.
 
-use bellwire::{Client, Replies};
+use bellwire::{Client, Replies, RunDir};
 
-use super::{ANSWERS_WITHIN, Items, counters_of, session_of};
+use super::{ANSWERS_WITHIN, Items, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
+use crate::load::Load;
 
 /// A connected client.
 pub(super) struct Caller {
@@ -14,8 +15,8 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(client: Client<Items>) -> Outcome<Self> {
-        Ok(Self { client, values: Vec::new() })
+    pub(super) fn connect(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
+        Ok(Self { client: connected(run_dir, load)?, values: Vec::new() })
     }
 }
 

@@ -1,26 +1,49 @@
 //! Calls.
 
-use bellwire::{CallError, Client, Message, Payload, Service, Session, Ticket};
+use bellwire::{CallError, Client, Message, Payload, RunDir, Service, Session, Ticket};
 
-use super::{ANSWERS_WITHIN, counters_of, session_of};
+use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters, put};
+use crate::load::Load;
 
-/// A connected client.
+/// A connected client, of calls or of requests that nobody answers.
 pub(super) struct Caller<S: Service> {
     client: Client<S>,
 }
 
 impl<S: Service> Caller<S> {
-    pub(super) fn new(client: Client<S>) -> Outcome<Self> {
-        Ok(Self { client })
+    pub(super) fn connect(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
+        Ok(Self { client: connected(run_dir, load)? })
     }
 }
 
-/// Messages that are bytes, and how those are sent.
+/// Answers that are bytes, or nothing.
 pub(super) trait Bytes: Message {
     fn bytes(&self) -> &[u8];
+}
 
+impl<const N: usize> Bytes for [u8; N] {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Bytes for Payload {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Bytes for () {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
+/// Requests that are bytes, and how those are sent.
+pub(super) trait Request: Message {
     fn call<S: Service<Request = Self, Response: Bytes>>(
         session: &mut Session<S>,
         request: &[u8],
@@ -35,12 +58,7 @@ pub(super) trait Bytes: Message {
     fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()>;
 }
 
-impl<const N: usize> Bytes for [u8; N] {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-
+impl<const N: usize> Request for [u8; N] {
     #[inline]
     fn call<S: Service<Request = Self, Response: Bytes>>(
         session: &mut Session<S>,
@@ -65,11 +83,7 @@ impl<const N: usize> Bytes for [u8; N] {
 }
 
 /// They go as they are: a payload of them would be a copy.
-impl Bytes for Payload {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-
+impl Request for Payload {
     fn call<S: Service<Request = Self, Response: Bytes>>(
         session: &mut Session<S>,
         request: &[u8],
@@ -92,7 +106,7 @@ impl Bytes for Payload {
 
 impl<S: Service> contender::Client for Caller<S>
 where
-    S::Request: Bytes,
+    S::Request: Request,
     S::Response: Bytes,
 {
     #[inline]
@@ -114,6 +128,15 @@ where
             None => session.wait_reply(ANSWERS_WITHIN)?.1?,
         };
         put(response.bytes(), answer)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        S::Request::post(session_of(&mut self.client)?, message)
+    }
+
+    fn settle(&mut self) -> Outcome<()> {
+        Ok(session_of(&mut self.client)?.flush(ANSWERS_WITHIN)?)
     }
 
     fn trim(&mut self) -> Outcome<()> {

@@ -6,7 +6,6 @@ mod batches;
 mod calls;
 mod events;
 mod snapshot;
-mod stream;
 mod tasks;
 mod workers;
 
@@ -17,6 +16,7 @@ use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerC
 use bellwire_cgroups::CgroupsSnapshot;
 
 pub(super) use batched::Batched;
+use calls::Caller;
 pub(super) use tasks::Tasks;
 pub(super) use workers::Workers;
 
@@ -120,9 +120,7 @@ impl Contender for Bellwire {
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         let run_dir = RunDir::new(place.dir());
         match load.work {
-            Work::Batches { .. } => {
-                measure.run(|| batches::Caller::new(connected(&run_dir, load)?))
-            }
+            Work::Batches { .. } => measure.run(|| batches::Caller::connect(&run_dir, load)),
             Work::Refresh { .. } | Work::LookUp { .. } => {
                 measure.run(|| Ok(snapshot::Reader::new(&run_dir)))
             }
@@ -131,18 +129,22 @@ impl Contender for Bellwire {
             }
             Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(&run_dir))),
             Work::Stream { size } | Work::OneWay { size } => match size {
-                16 => measure.run(|| fixed_stream::<16>(&run_dir, load)),
-                64 => measure.run(|| fixed_stream::<64>(&run_dir, load)),
-                1024 => measure.run(|| fixed_stream::<1024>(&run_dir, load)),
-                _ => measure.run(|| stream::Sender::<SinkBytes>::new(connected(&run_dir, load)?)),
+                16 => measure.run(|| Caller::<Sink<16>>::connect(&run_dir, load)),
+                64 => measure.run(|| Caller::<Sink<64>>::connect(&run_dir, load)),
+                1024 => measure.run(|| Caller::<Sink<1024>>::connect(&run_dir, load)),
+                _ => measure.run(|| Caller::<SinkBytes>::connect(&run_dir, load)),
             },
-            Work::Calls { size: 8, .. } => measure.run(|| fixed::<8>(&run_dir, load)),
-            Work::Calls { size: 64, .. } | Work::Connect => {
-                measure.run(|| fixed::<64>(&run_dir, load))
+            Work::Calls { size: 8, .. } => {
+                measure.run(|| Caller::<Echo<8>>::connect(&run_dir, load))
             }
-            Work::Calls { size: 1024, .. } => measure.run(|| fixed::<1024>(&run_dir, load)),
+            Work::Calls { size: 64, .. } | Work::Connect => {
+                measure.run(|| Caller::<Echo<64>>::connect(&run_dir, load))
+            }
+            Work::Calls { size: 1024, .. } => {
+                measure.run(|| Caller::<Echo<1024>>::connect(&run_dir, load))
+            }
             Work::Calls { .. } | Work::Grow { .. } => {
-                measure.run(|| calls::Caller::<EchoBytes>::new(connected(&run_dir, load)?))
+                measure.run(|| Caller::<EchoBytes>::connect(&run_dir, load))
             }
         }
     }
@@ -181,20 +183,6 @@ impl super::Server for Running {
     fn send_burst(&mut self, burst: Burst) -> Outcome<()> {
         self.events.send(burst)
     }
-}
-
-fn fixed<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<calls::Caller<Echo<N>>>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
-    calls::Caller::new(connected(run_dir, load)?)
-}
-
-fn fixed_stream<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<stream::Sender<Sink<N>>>
-where
-    Sink<N>: Service<Request = [u8; N], Response = ()>,
-{
-    stream::Sender::new(connected(run_dir, load)?)
 }
 
 /// With the library's defaults, but for a pipeline: its lane is to have room for all that is in flight.

@@ -1,14 +1,12 @@
 //! Events: a topic of which every subscriber gets each sample.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use ::iceoryx2::port::subscriber::Subscriber;
-use ::iceoryx2::port::update_connections::UpdateConnections;
 use ::iceoryx2::prelude::Node;
 
 use super::form::{Form, Topic};
-use super::serving::{Publication, Ready, Serving, Work};
+use super::serving::Serving;
 use super::wait::{Polling, Wait};
 use super::{Ipc, QUEUE, name, node, problem};
 use crate::Outcome;
@@ -22,39 +20,8 @@ const SOON: Duration = Duration::from_millis(1);
 const READERS: usize = 64;
 
 pub(super) fn serve<F: Form + ?Sized>(place: &Place, load: &Load) -> Outcome<Serving> {
-    let (shelf, publications) = mpsc::sync_channel(1);
-    let (place, load) = (place.clone(), *load);
-    let mut serving =
-        Serving::start(move |_, ready| publish::<F>(&place, &load, &publications, &ready))?;
-    serving.shelf = Some(shelf);
-    Ok(serving)
-}
-
-fn publish<F: Form + ?Sized>(
-    place: &Place,
-    load: &Load,
-    publications: &Receiver<Publication>,
-    ready: &Ready,
-) -> Outcome<()> {
-    let node = node()?;
-    let topic = open::<F>(&node, place)?;
-    let publisher = F::publisher(&topic, load.longest())?;
-    ready.send(())?;
-    loop {
-        match publications.recv_timeout(SOON) {
-            Ok((Work::Events(mut burst), done)) => {
-                while let Some(event) = burst.next() {
-                    F::publish(&publisher, event)?;
-                }
-                done.send(())?;
-            }
-            Ok((Work::Snapshot(_), _)) => return Err("this server publishes no snapshot".into()),
-            Err(RecvTimeoutError::Timeout) => {
-                publisher.update_connections().map_err(problem("find new readers"))?;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-    }
+    let place = place.clone();
+    Serving::publishing(SOON, load.longest(), move |node| open::<F>(node, &place))
 }
 
 pub(super) fn measure<F: Form + ?Sized>(

@@ -44,9 +44,12 @@ pub(super) trait Form: IceoryxSend + Debug + 'static {
     fn publisher(topic: &Topic<Self>, longest: usize) -> Outcome<Publisher<Ipc, Self, ()>>;
     fn sample(from: &Subscriber<Ipc, Self, ()>) -> Outcome<Option<Sample<Ipc, Self, ()>>>;
     fn bytes(sample: &Sample<Ipc, Self, ()>) -> &[u8];
-    fn publish(to: &Publisher<Ipc, Self, ()>, message: &[u8]) -> Outcome<()>;
-    /// Publishes the answer to `request`.
-    fn echo(to: &Publisher<Ipc, Self, ()>, request: &[u8], handler: Handler) -> Outcome<()>;
+    /// Publishes what `edit` makes of a message.
+    fn publish(
+        to: &Publisher<Ipc, Self, ()>,
+        message: &[u8],
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Outcome<()>;
 }
 
 /// What is written in the same way for both.
@@ -121,19 +124,15 @@ impl<const N: usize> Form for [u8; N] {
     }
 
     #[inline]
-    fn publish(to: &Publisher<Ipc, Self, ()>, message: &[u8]) -> Outcome<()> {
+    fn publish(
+        to: &Publisher<Ipc, Self, ()>,
+        message: &[u8],
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Outcome<()> {
         let loan = to.loan_uninit().map_err(problem("loan a sample"))?;
-        let message = *<&Self>::try_from(message)?;
-        loan.write_payload(message).send().map_err(problem("publish"))?;
-        Ok(())
-    }
-
-    #[inline]
-    fn echo(to: &Publisher<Ipc, Self, ()>, request: &[u8], handler: Handler) -> Outcome<()> {
-        let loan = to.loan_uninit().map_err(problem("loan a sample"))?;
-        let mut answer = loan.write_payload(*<&Self>::try_from(request)?);
-        handler.answer(answer.payload_mut());
-        answer.send().map_err(problem("publish"))?;
+        let mut sample = loan.write_payload(*<&Self>::try_from(message)?);
+        edit(sample.payload_mut());
+        sample.send().map_err(problem("publish"))?;
         Ok(())
     }
 }
@@ -172,18 +171,15 @@ impl Form for [u8] {
     }
 
     #[inline]
-    fn publish(to: &Publisher<Ipc, Self, ()>, message: &[u8]) -> Outcome<()> {
+    fn publish(
+        to: &Publisher<Ipc, Self, ()>,
+        message: &[u8],
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Outcome<()> {
         let loan = to.loan_slice_uninit(message.len()).map_err(problem("loan a sample"))?;
-        loan.write_from_slice(message).send().map_err(problem("publish"))?;
-        Ok(())
-    }
-
-    #[inline]
-    fn echo(to: &Publisher<Ipc, Self, ()>, request: &[u8], handler: Handler) -> Outcome<()> {
-        let loan = to.loan_slice_uninit(request.len()).map_err(problem("loan a sample"))?;
-        let mut answer = loan.write_from_slice(request);
-        handler.answer(answer.payload_mut());
-        answer.send().map_err(problem("publish"))?;
+        let mut sample = loan.write_from_slice(message);
+        edit(sample.payload_mut());
+        sample.send().map_err(problem("publish"))?;
         Ok(())
     }
 }

@@ -137,7 +137,7 @@ impl Contender for Topics {
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
         match load.work {
-            Work::Refresh { .. } => snapshot::serve(place, load),
+            Work::Refresh { .. } => snapshot::serve(place),
             Work::Events { size: 64 } => broadcast::serve::<[u8; 64]>(place, load),
             Work::Events { .. } => broadcast::serve::<[u8; 1024]>(place, load),
             _ => by_form!(load, topics::serve[](place, load, handler)),
@@ -146,7 +146,7 @@ impl Contender for Topics {
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         match load.work {
-            Work::Refresh { .. } => snapshot::measure(place, load, measure),
+            Work::Refresh { .. } => snapshot::measure(place, measure),
             Work::Events { size: 64 } => broadcast::measure::<[u8; 64]>(place, load, measure),
             Work::Events { .. } => broadcast::measure::<[u8; 1024]>(place, load, measure),
             _ => by_form!(load, topics::measure[](place, load, measure)),

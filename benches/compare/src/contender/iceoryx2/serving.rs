@@ -1,11 +1,17 @@
 //! The thread of a server: the library's ports do not leave the thread that has created them.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use ::iceoryx2::port::publisher::Publisher;
+use ::iceoryx2::port::update_connections::UpdateConnections;
+use ::iceoryx2::prelude::Node;
 use bellwire_floor::sync::{AtomicU32, Ordering};
 
+use super::form::{Form, Topic};
+use super::{Ipc, node, problem};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::contender::Server;
@@ -25,20 +31,20 @@ impl End {
 pub(super) type Ready = SyncSender<()>;
 
 /// What to publish.
-pub(super) enum Work {
+enum Work {
     Snapshot(Vec<u8>),
     Events(Burst),
 }
 
 /// What to publish, and where to report that it is done.
-pub(super) type Publication = (Work, SyncSender<()>);
+type Publication = (Work, SyncSender<()>);
 
 /// The thread, which ends and releases what it has when this is dropped.
 pub(in crate::contender) struct Serving {
     end: End,
     thread: Option<JoinHandle<Outcome<()>>>,
     wake: Option<Box<dyn Fn() -> Outcome<()>>>,
-    pub(super) shelf: Option<SyncSender<Publication>>,
+    shelf: Option<SyncSender<Publication>>,
 }
 
 impl Serving {
@@ -59,19 +65,61 @@ impl Serving {
         Ok(Self { end, thread: Some(thread), wake: None, shelf: None })
     }
 
+    /// Starts one that publishes what it is handed, and looks for new readers every `soon`.
+    pub(super) fn publishing<F: Form + ?Sized>(
+        soon: Duration,
+        longest: usize,
+        open: impl FnOnce(&Node<Ipc>) -> Outcome<Topic<F>> + Send + 'static,
+    ) -> Outcome<Self> {
+        let (shelf, publications) = mpsc::sync_channel(1);
+        let mut serving = Self::start(move |_, ready| {
+            let node = node()?;
+            let topic = open(&node)?;
+            let publisher = F::publisher(&topic, longest)?;
+            ready.send(())?;
+            publish::<F>(&publisher, &publications, soon)
+        })?;
+        serving.shelf = Some(shelf);
+        Ok(serving)
+    }
+
     /// With the means to wake the thread, to end it.
     pub(super) fn woken_by(mut self, wake: impl Fn() -> Outcome<()> + 'static) -> Self {
         self.wake = Some(Box::new(wake));
         self
     }
-}
 
-impl Serving {
     fn have_published(&self, work: Work) -> Outcome<()> {
         let shelf = self.shelf.as_ref().ok_or("this server publishes nothing")?;
         let (done, is_done) = mpsc::sync_channel(1);
         shelf.send((work, done))?;
         Ok(is_done.recv()?)
+    }
+}
+
+/// Until the other end of `publications` is gone.
+fn publish<F: Form + ?Sized>(
+    publisher: &Publisher<Ipc, F, ()>,
+    publications: &Receiver<Publication>,
+    soon: Duration,
+) -> Outcome<()> {
+    loop {
+        match publications.recv_timeout(soon) {
+            Ok((Work::Snapshot(snapshot), done)) => {
+                F::publish(publisher, &snapshot, |_| ())?;
+                done.send(())?;
+            }
+            Ok((Work::Events(mut burst), done)) => {
+                while let Some(event) = burst.next() {
+                    F::publish(publisher, event, |_| ())?;
+                }
+                done.send(())?;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                publisher.update_connections().map_err(problem("find new readers"))?;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
     }
 }
 

@@ -1,21 +1,19 @@
 //! A snapshot: the newest sample of a topic, read in place.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use ::iceoryx2::port::subscriber::Subscriber;
-use ::iceoryx2::port::update_connections::UpdateConnections;
 use ::iceoryx2::prelude::Node;
 use ::iceoryx2::sample::Sample;
 use bellwire::Snapshot;
 use bellwire_cgroups::{CgroupsSnapshot, Index, View};
 
 use super::form::{Form, Topic};
-use super::serving::{Publication, Ready, Serving, Work};
+use super::serving::Serving;
 use super::{Ipc, name, node, problem};
 use crate::Outcome;
 use crate::contender::Client;
-use crate::load::{Load, Place};
+use crate::load::Place;
 use crate::measure::Measure;
 
 /// How soon a new reader gets what was published before it came.
@@ -23,36 +21,12 @@ const SOON: Duration = Duration::from_millis(5);
 /// The longest snapshot, of 10 000 cgroups.
 const LONGEST: usize = 8 << 20;
 
-pub(super) fn serve(place: &Place, _: &Load) -> Outcome<Serving> {
-    let (shelf, publications) = mpsc::sync_channel(1);
+pub(super) fn serve(place: &Place) -> Outcome<Serving> {
     let place = place.clone();
-    let mut serving = Serving::start(move |_, ready| publish(&place, &publications, &ready))?;
-    serving.shelf = Some(shelf);
-    Ok(serving)
+    Serving::publishing(SOON, LONGEST, move |node| open(node, &place))
 }
 
-/// Until the publisher is gone.
-fn publish(place: &Place, publications: &Receiver<Publication>, ready: &Ready) -> Outcome<()> {
-    let node = node()?;
-    let topic = open(&node, place)?;
-    let publisher = <[u8]>::publisher(&topic, LONGEST)?;
-    ready.send(())?;
-    loop {
-        match publications.recv_timeout(SOON) {
-            Ok((Work::Snapshot(snapshot), done)) => {
-                <[u8]>::publish(&publisher, &snapshot)?;
-                done.send(())?;
-            }
-            Ok((Work::Events(_), _)) => return Err("this server publishes no events".into()),
-            Err(RecvTimeoutError::Timeout) => {
-                publisher.update_connections().map_err(problem("find new readers"))?;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-    }
-}
-
-pub(super) fn measure(place: &Place, _: &Load, measure: Measure<'_>) -> Outcome<()> {
+pub(super) fn measure(place: &Place, measure: Measure<'_>) -> Outcome<()> {
     let node = node()?;
     measure.run(|| Reader::connect(&node, place))
 }

@@ -46,7 +46,7 @@ fn answer<F: Form + ?Sized>(
             if is_one_way && greeted == Some(from) {
                 handler.take(request);
             } else {
-                F::echo(&answers, request, handler)?;
+                F::publish(&answers, request, |answer| handler.answer(answer))?;
                 greeted = Some(from);
             }
         }
@@ -106,7 +106,7 @@ impl<F: Form + ?Sized> Pair<F> {
 impl<F: Form + ?Sized> Client for Pair<F> {
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        F::publish(&self.requests, request)
+        F::publish(&self.requests, request, |_| ())
     }
 
     #[inline]
@@ -118,11 +118,6 @@ impl<F: Form + ?Sized> Client for Pair<F> {
             }
             self.wait.pause(&mut looks, &mut since)?;
         }
-    }
-
-    #[inline]
-    fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        F::publish(&self.requests, message)
     }
 
     fn counters(&mut self) -> Counters {

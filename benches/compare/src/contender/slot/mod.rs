@@ -1,11 +1,13 @@
 //! Messages in shared memory under a mutex and condition variables of pthreads, as C programs do it: a bounded buffer each way,
 //! pthread_mutexattr_setpshared(3), pthread_mutexattr_setrobust(3).
 
-mod memory;
 mod queue;
 
+use std::fs::{File, remove_file};
 use std::path::Path;
 use std::thread;
+
+use bellwire_floor::shared::Region;
 
 use super::arrivals::{Arrivals, announce, new_name};
 use super::{About, Contender, shown_by_another};
@@ -13,7 +15,6 @@ use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
 use crate::measure::Measure;
-use memory::Memory;
 use queue::{Patience, Queue};
 
 /// The most messages of a buffer, for one-way loads; a call needs one.
@@ -50,8 +51,11 @@ impl Contender for Slot {
         thread::Builder::new().name("slot".to_owned()).spawn(move || -> Outcome<()> {
             loop {
                 let path = place.file(&arrivals.next()?);
-                let pair = Pair::new(&Memory::open(&path)?, &load)?;
-                std::fs::remove_file(path)?;
+                let pair = Pair::new(
+                    &Region::open(File::options().read(true).write(true).open(&path)?.into())?,
+                    &load,
+                )?;
+                remove_file(path)?;
                 thread::Builder::new().spawn(move || pair.serve(&load, handler))?;
             }
         })?;
@@ -76,14 +80,15 @@ struct Pair {
 
 impl Pair {
     fn create(path: &Path, load: &Load) -> Outcome<Self> {
-        let memory = Memory::create(path, 2 * Queue::size(load.longest(), slots(load)))?;
-        let pair = Self::new(&memory, load)?;
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(2 * Queue::size(load.longest(), slots(load)) as u64)?;
+        let pair = Self::new(&Region::open(file.into())?, load)?;
         pair.requests.initialise()?;
         pair.answers.initialise()?;
         Ok(pair)
     }
 
-    fn new(memory: &Memory, load: &Load) -> Outcome<Self> {
+    fn new(memory: &Region, load: &Load) -> Outcome<Self> {
         let (longest, slots) = (load.longest(), slots(load));
         Ok(Self {
             requests: Queue::new(memory, 0, longest, slots)?,

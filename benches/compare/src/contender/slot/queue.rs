@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_int};
 use std::mem::{MaybeUninit, offset_of};
 use std::{io, ptr};
 
-use super::memory::Memory;
+use bellwire_floor::shared::Region;
+
 use crate::Outcome;
 use crate::clock;
 
@@ -44,7 +45,7 @@ pub(super) struct Queue {
     longest: usize,
     slots: usize,
     #[expect(dead_code, reason = "keeps the memory mapped")]
-    memory: Memory,
+    memory: Region,
 }
 
 // SAFETY: the pointer is into memory that `memory` keeps mapped, and the mutex there guards what it points to.
@@ -59,8 +60,8 @@ impl Queue {
         size_of::<Head>() + (slots * stride(longest)).next_multiple_of(align_of::<Head>())
     }
 
-    pub(super) fn new(memory: &Memory, from: usize, longest: usize, slots: usize) -> Outcome<Self> {
-        let at = memory.range(from, Self::size(longest, slots))?;
+    pub(super) fn new(memory: &Region, from: usize, longest: usize, slots: usize) -> Outcome<Self> {
+        let at = memory.span(from, Self::size(longest, slots))?.as_ptr();
         Ok(Self { at, longest, slots, memory: memory.clone() })
     }
 
