@@ -236,8 +236,9 @@ fn chosen_scenarios(args: &Run) -> Result<Vec<Scenario>, Failure> {
     let mut all = scenario::all(args.size);
     for word in &args.scenarios {
         if !all.iter().any(|scenario| scenario.is_meant_by(word)) {
-            let groups = scenario::GROUPS.join(", ");
-            let what = format!("no scenario is called {word}; there are {groups}");
+            let mut groups: Vec<_> = all.iter().map(|scenario| scenario.group).collect();
+            groups.dedup();
+            let what = format!("no scenario is called {word}; there are {}", groups.join(", "));
             return Err(Failure::new(Exit::Usage, what).next("list them by: bellwire bench list"));
         }
     }

@@ -11,9 +11,9 @@ use crate::measure::Measure;
 use crate::serve::Serve;
 
 /// The server of a contender.
-const SERVER: &str = "server";
+pub(crate) const SERVER: &str = "server";
 /// A measuring process.
-const CLIENT: &str = "client";
+pub(crate) const CLIENT: &str = "client";
 
 /// What takes a processor away from the others.
 const NEIGHBOUR: &str = "neighbour";
@@ -21,22 +21,13 @@ const NEIGHBOUR: &str = "neighbour";
 /// For [`bellwire_floor::peer_main`].
 pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure), (NEIGHBOUR, compute)];
 
-/// Starts the server of `entry` on these processors; none means all.
-pub(crate) fn server(entry: &Entry, place: &Place, load: &Load, cpus: &[usize]) -> Outcome<Child> {
-    start(SERVER, entry, place, load, cpus)
-}
-
-/// Starts a process on these processors that measures `entry`.
-pub(crate) fn client(entry: &Entry, place: &Place, load: &Load, cpus: &[usize]) -> Outcome<Child> {
-    start(CLIENT, entry, place, load, cpus)
-}
-
 /// Starts a process that never sleeps, on any processor.
 pub(crate) fn neighbour() -> Outcome<Child> {
     Ok(spawn(NEIGHBOUR, &[], &[], &[])?)
 }
 
-fn start(
+/// Starts a process of `entry` on these processors; none means all.
+pub(crate) fn start(
     role: &'static str,
     entry: &Entry,
     place: &Place,

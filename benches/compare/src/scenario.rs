@@ -58,27 +58,6 @@ pub(crate) enum Wants {
     Nothing,
 }
 
-/// Whose names begin alike.
-pub(crate) const GROUPS: [&str; 17] = [
-    "ping-pong",
-    "pipeline-d16",
-    "batch",
-    "pipeline-batch-d16",
-    "stream",
-    "one-way",
-    "clients-8",
-    "unpinned",
-    "busy",
-    "snapshot",
-    "events",
-    "lookup",
-    "connect",
-    "grow",
-    "parked",
-    "same-cpu",
-    "rate",
-];
-
 /// All scenarios, in the order of reports; `size` takes the place of the usual payloads.
 pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let sizes = |usual: &[usize]| size.map_or_else(|| usual.to_vec(), |size| vec![size]);
@@ -117,7 +96,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let mut eight = calls("clients-8", size);
     eight.load.clients = 8;
     let floor = Kind::Copy { size };
-    all.push(Scenario { floor, wants: Wants::Placed, millis: 40, ..eight.named(None) });
+    all.push(Scenario { floor, wants: Wants::Placed, millis: 40, ..eight.alone() });
     for (group, placing, counts) in
         [("unpinned", Placing::Unpinned, &[1, 8, 16, 64][..]), ("busy", Placing::Busy, &[1, 8, 64])]
     {
@@ -140,7 +119,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let mut same = calls("same-cpu", small);
     same.load.placing = Placing::OneCpu;
     let same = Scenario { floor: Kind::FutexSameCpu, wants: Wants::Nothing, millis: 20, ..same };
-    all.push(same.named(None));
+    all.push(same.alone());
     for (name, rate) in
         [("100", 100), ("1k", 1_000), ("10k", 10_000), ("100k", 100_000), ("300k", 300_000)]
     {
@@ -172,12 +151,9 @@ impl Scenario {
         }
     }
 
-    fn named(self, tail: Option<&str>) -> Self {
-        let group = self.group;
-        Self {
-            name: tail.map_or_else(|| group.to_owned(), |tail| format!("{group}-{tail}")),
-            ..self
-        }
+    /// Called as its group, of which it is the only one.
+    fn alone(self) -> Self {
+        Self { name: self.group.to_owned(), ..self }
     }
 
     /// Whether `word` of a command line means it: its name, its group, or what its name begins with.
@@ -195,8 +171,7 @@ impl Scenario {
     pub(crate) fn bytes(&self) -> Option<usize> {
         match self.load.work {
             Work::Calls { size, .. } | Work::Stream { size } | Work::OneWay { size } => Some(size),
-            Work::Grow { size } => Some(size),
-            Work::Events { size } => Some(size),
+            Work::Grow { size } | Work::Events { size } => Some(size),
             Work::Batches { .. } => Some(size_of::<u64>()),
             _ => None,
         }

@@ -77,8 +77,9 @@ impl Testbed {
             Placing::OneCpu => (&[cpus.client], &[cpus.client]),
             Placing::Unpinned | Placing::Busy => (&[], &[]),
         };
-        let server = roles::server(entry, &place, load, theirs)?;
-        let clients = (0..load.clients).map(|_| roles::client(entry, &place, load, ours));
+        let start = |role, cpus| roles::start(role, entry, &place, load, cpus);
+        let server = start(roles::SERVER, theirs)?;
+        let clients = (0..load.clients).map(|_| start(roles::CLIENT, ours));
         let clients = clients.collect::<Outcome<_>>()?;
         let neighbour = (load.placing == Placing::Busy).then(roles::neighbour).transpose()?;
         let testbed = Self { entry, clients, server, neighbour, _dir: dir, _owned: owned };

@@ -59,19 +59,15 @@ pub(crate) fn merged(mut first: Measured, mut second: Measured) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::Lost;
     use crate::report::model::tests::report;
 
     /// `bellwire` with these samples and a peer with those.
     fn measured(ours: &[f64], theirs: &[f64]) -> Measured {
-        let [ours, theirs] =
+        let [mut measured, mut theirs] =
             [ours, theirs].map(|samples| report(samples, None).scenarios.remove(0));
-        let mut measured = ours;
-        measured.rows.extend(
-            theirs
-                .rows
-                .into_iter()
-                .map(|row| super::super::model::Row { contender: "peer".to_owned(), ..row }),
-        );
+        theirs.rows[0].contender = "peer".to_owned();
+        measured.rows.append(&mut theirs.rows);
         let ratio = measured.rows[1].ns;
         measured.rows[0].ahead_of.insert("peer".to_owned(), ratio);
         measured
@@ -101,11 +97,10 @@ mod tests {
 
     #[test]
     fn what_has_no_valid_round_twice_stays_missing() {
-        let lost = || [("peer".to_owned(), super::super::model::Lost::default())];
         let without = |samples: &[f64]| {
             let mut measured = measured(samples, samples);
             measured.rows.truncate(1);
-            measured.missing.extend(lost());
+            measured.missing.insert("peer".to_owned(), Lost::default());
             measured
         };
         assert!(merged(without(&STILL), without(&STILL)).missing.contains_key("peer"));

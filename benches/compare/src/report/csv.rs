@@ -1,89 +1,63 @@
 //! A line for each row, all placements.
 
-use super::model::Report;
+use super::model::{Latency, Measured, Report, Row};
 use crate::Outcome;
 
-const HEAD: [&str; 33] = [
-    "scenario",
-    "about",
-    "contender",
-    "placement",
-    "main",
-    "stable",
-    "rounds",
-    "moved",
-    "crowded",
-    "unit",
-    "bytes",
-    "rate_per_s",
-    "ns_median",
-    "ns_min",
-    "ns_max",
-    "floor_ns",
-    "to_floor_median",
-    "to_floor_min",
-    "to_floor_max",
-    "by_first",
-    "count_timed",
-    "p50_ns",
-    "p90_ns",
-    "p99_ns",
-    "p999_ns",
-    "max_ns",
-    "cpu_client_ns",
-    "cpu_server_ns",
-    "sleeps",
-    "wakes",
-    "parks",
-    "system_calls",
-    "operations_per_s",
+/// What a column is called, and what it has of a row.
+type Column = (&'static str, fn(&Measured, &Row) -> String);
+
+const COLUMNS: [Column; 33] = [
+    ("scenario", |measured, _| measured.name.clone()),
+    ("about", |measured, _| measured.about.clone()),
+    ("contender", |_, row| row.contender.clone()),
+    ("placement", |_, row| row.placement.clone()),
+    ("main", |_, row| row.is_main.to_string()),
+    ("stable", |_, row| row.stable.to_string()),
+    ("rounds", |_, row| row.rounds.to_string()),
+    ("moved", |_, row| row.lost.moved.to_string()),
+    ("crowded", |_, row| row.lost.crowded.to_string()),
+    ("unit", |measured, _| measured.unit.clone()),
+    ("bytes", |measured, _| known(measured.bytes)),
+    ("rate_per_s", |measured, _| known(measured.rate)),
+    ("ns_median", |_, row| row.ns.median.to_string()),
+    ("ns_min", |_, row| row.ns.min.to_string()),
+    ("ns_max", |_, row| row.ns.max.to_string()),
+    ("floor_ns", |_, row| known(row.floor_ns.map(|floor| floor.median))),
+    ("to_floor_median", |_, row| known(row.to_floor.map(|ratio| ratio.median))),
+    ("to_floor_min", |_, row| known(row.to_floor.map(|ratio| ratio.min))),
+    ("to_floor_max", |_, row| known(row.to_floor.map(|ratio| ratio.max))),
+    ("by_first", |measured, row| known(measured.by_first(row))),
+    ("count_timed", |_, row| latency(row, |of| of.count)),
+    ("p50_ns", |_, row| latency(row, |of| of.p50)),
+    ("p90_ns", |_, row| latency(row, |of| of.p90)),
+    ("p99_ns", |_, row| latency(row, |of| of.p99)),
+    ("p999_ns", |_, row| latency(row, |of| of.p999)),
+    ("max_ns", |_, row| latency(row, |of| of.max)),
+    ("cpu_client_ns", |_, row| row.cpu_client_ns.to_string()),
+    ("cpu_server_ns", |_, row| row.cpu_server_ns.to_string()),
+    ("sleeps", |_, row| row.sleeps.to_string()),
+    ("wakes", |_, row| known(row.wakes)),
+    ("parks", |_, row| known(row.parks)),
+    ("system_calls", |_, row| known(row.system_calls)),
+    ("operations_per_s", |measured, row| measured.a_second(row).to_string()),
 ];
+
+/// Empty for what is not known.
+fn known(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn latency(row: &Row, of: fn(&Latency) -> u64) -> String {
+    known(row.latency.as_ref().map(of))
+}
 
 /// With a head.
 pub(crate) fn text(report: &Report) -> Outcome<String> {
     let mut csv = ::csv::Writer::from_writer(Vec::new());
-    csv.write_record(HEAD)?;
+    csv.write_record(COLUMNS.map(|(name, _)| name))?;
     for measured in &report.scenarios {
         for row in &measured.rows {
-            let some =
-                |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-            let latency = row.latency.as_ref();
-            let ns = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-            csv.write_record([
-                measured.name.clone(),
-                measured.about.clone(),
-                row.contender.clone(),
-                row.placement.clone(),
-                row.is_main.to_string(),
-                row.stable.to_string(),
-                row.rounds.to_string(),
-                row.lost.moved.to_string(),
-                row.lost.crowded.to_string(),
-                measured.unit.clone(),
-                measured.bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
-                ns(measured.rate),
-                row.ns.median.to_string(),
-                row.ns.min.to_string(),
-                row.ns.max.to_string(),
-                some(row.floor_ns.map(|floor| floor.median)),
-                some(row.to_floor.map(|ratio| ratio.median)),
-                some(row.to_floor.map(|ratio| ratio.min)),
-                some(row.to_floor.map(|ratio| ratio.max)),
-                some(measured.by_first(row)),
-                ns(latency.map(|latency| latency.count)),
-                ns(latency.map(|latency| latency.p50)),
-                ns(latency.map(|latency| latency.p90)),
-                ns(latency.map(|latency| latency.p99)),
-                ns(latency.map(|latency| latency.p999)),
-                ns(latency.map(|latency| latency.max)),
-                row.cpu_client_ns.to_string(),
-                row.cpu_server_ns.to_string(),
-                row.sleeps.to_string(),
-                some(row.wakes),
-                some(row.parks),
-                some(row.system_calls),
-                measured.a_second(row).to_string(),
-            ])?;
+            csv.write_record(COLUMNS.map(|(_, value)| value(measured, row)))?;
         }
     }
     Ok(String::from_utf8(csv.into_inner()?)?)

@@ -12,7 +12,7 @@ use crate::system::{State, System};
 pub(crate) const SCHEMA: u32 = 1;
 
 /// A run. Times are in ns.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
     /// What made it.
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 }
 
 /// What a scenario says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) name: String,
     pub(crate) group: String,
@@ -57,7 +57,7 @@ pub(crate) struct Measured {
 }
 
 /// The result of a contender's rounds in one placement; counts are of one operation, and of both ends.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contender: String,
     /// Where the two processors were: rows of different places cannot be compared.
@@ -193,47 +193,16 @@ pub(crate) mod tests {
             is_main: true,
             stable: ns.is_stable(),
             rounds: samples.len(),
-            lost: Lost::default(),
             ns,
             samples: samples.to_vec(),
             floor_ns: floors.and_then(spread),
             to_floor: spread(&ratios),
             floor_ratios: ratios,
-            ahead_of: BTreeMap::new(),
-            latency: None,
-            cpu_client_ns: 1.0,
-            cpu_server_ns: 1.0,
-            sleeps: 0.0,
-            wakes: None,
-            parks: None,
-            system_calls: None,
-            first_attempt: None,
+            ..Row::default()
         };
-        let measured = Measured {
-            name: "ping-pong-64".to_owned(),
-            group: "ping-pong".to_owned(),
-            about: String::new(),
-            unit: "call".to_owned(),
-            bytes: Some(64),
-            rate: None,
-            floor: String::new(),
-            other_floors: BTreeMap::new(),
-            rows: vec![row],
-            refused: BTreeMap::new(),
-            missing: BTreeMap::new(),
-        };
-        Report {
-            schema: SCHEMA,
-            command: String::new(),
-            began: String::new(),
-            took_s: 0.0,
-            system: System::look((0, 1)),
-            states: Vec::new(),
-            rounds: 5,
-            quick: false,
-            contenders: BTreeMap::new(),
-            scenarios: vec![measured],
-        }
+        let measured =
+            Measured { name: "ping-pong-64".to_owned(), rows: vec![row], ..Measured::default() };
+        Report { scenarios: vec![measured], ..Report::default() }
     }
 
     #[test]

@@ -43,9 +43,9 @@ pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<Vec<Picture>> {
         picture(dir, &format!("cdf-{}.svg", measured.name), &axes, &lines, &mut pictures)?;
     }
     for group in ["ping-pong", "stream"] {
-        let lines = by(report, group, |measured, ns| {
+        let lines = by(report, group, |measured, row| {
             let bytes = f64::from(u32::try_from(measured.bytes?).ok()?);
-            Some((bytes, bytes * 1e3 / ns))
+            Some((bytes, bytes * 1e3 / row.ns.median))
         });
         let title = format!("{group}: throughput by size");
         let axes = Axes { title: &title, across: "bytes", up: "MB/s", is_log_up: true };
@@ -88,10 +88,15 @@ fn cdf(measured: &Measured) -> Lines {
     lines
 }
 
-fn by(report: &Report, group: &str, point: impl Fn(&Measured, f64) -> Option<(f64, f64)>) -> Lines {
+/// Of each contender, a point of each scenario of a group.
+fn by(
+    report: &Report,
+    group: &str,
+    point: impl Fn(&Measured, &Row) -> Option<(f64, f64)>,
+) -> Lines {
     let mut lines = Lines::new();
     for (measured, row) in report.main_rows().filter(|(measured, _)| measured.group == group) {
-        if let Some(point) = point(measured, row.ns.median) {
+        if let Some(point) = point(measured, row) {
             lines.entry(row.contender.clone()).or_default().push(point);
         }
     }
@@ -101,14 +106,10 @@ fn by(report: &Report, group: &str, point: impl Fn(&Measured, f64) -> Option<(f6
 /// Of each contender, a value at each rate.
 #[expect(clippy::cast_precision_loss, reason = "a million at most")]
 fn by_rate(report: &Report, value: impl Fn(&Row, f64) -> Option<f64>) -> Lines {
-    let mut lines = Lines::new();
-    for (measured, row) in report.main_rows().filter(|(measured, _)| measured.group == "rate") {
-        let Some(rate) = measured.rate.map(|rate| rate as f64) else { continue };
-        if let Some(value) = value(row, rate) {
-            lines.entry(row.contender.clone()).or_default().push((rate, value));
-        }
-    }
-    lines
+    by(report, "rate", |measured, row| {
+        let rate = measured.rate? as f64;
+        Some((rate, value(row, rate)?))
+    })
 }
 
 /// Draws it, unless no contender has two points.

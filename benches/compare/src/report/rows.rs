@@ -46,10 +46,10 @@ pub(crate) fn measured(
             _ => None,
         },
         floor: scenario.floor.about().to_owned(),
-        other_floors: BTreeMap::new(),
         rows,
         refused,
         missing,
+        ..Measured::default()
     }
 }
 
@@ -75,8 +75,6 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
     Some(Row {
         contender: name.to_owned(),
         placement: placement.map_or_else(|| "any".to_owned(), |placement| placement.to_string()),
-        is_main: false,
-        stable: false,
         rounds: kept.len(),
         lost,
         ns: Spread::of(samples.iter().copied())?,
@@ -84,7 +82,6 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
         floor_ns: Spread::of(kept.iter().map(|kept| kept.floor)),
         to_floor: Spread::of(floor_ratios.iter().copied()),
         floor_ratios,
-        ahead_of: BTreeMap::new(),
         latency: latency(kept),
         cpu_client_ns: client,
         cpu_server_ns: server,
@@ -92,7 +89,7 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
         wakes: middle(&|kept| kept.sample.wakes),
         parks: middle(&|kept| kept.sample.parks),
         system_calls: middle(&|kept| kept.sample.system_calls),
-        first_attempt: None,
+        ..Row::default()
     })
 }
 
