@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwire_trace_core::{self as core, Stage};
+use bellwire_trace_core::{self as core, Rate, Stage};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -69,7 +69,7 @@ pub(crate) struct Scope {
     #[arg(long, value_name = "FILE")]
     pub(crate) exe: Vec<PathBuf>,
     /// The maximum number of messages per second that are sampled, per session and direction
-    #[arg(long, value_enum, default_value = "2000")]
+    #[arg(long, default_value = "2000", value_parser = rate())]
     pub(crate) rate: Rate,
     /// Print JSON, one object per line
     #[arg(long)]
@@ -79,28 +79,9 @@ pub(crate) struct Scope {
 impl Scope {
     /// Returns the scope for the library.
     pub(crate) fn of(&self) -> core::Scope {
-        let rate = match self.rate {
-            Rate::Default => core::Rate::Default,
-            Rate::Middle => core::Rate::Middle,
-            Rate::High => core::Rate::High,
-            Rate::All => core::Rate::All,
-        };
-        let Self { pid, service, exe, .. } = self.clone();
+        let Self { pid, service, exe, rate, .. } = self.clone();
         core::Scope { pid, service, exe, rate }
     }
-}
-
-/// The maximum sampling rate of the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rate {
-    #[value(name = "2000")]
-    Default,
-    #[value(name = "5000")]
-    Middle,
-    #[value(name = "50000")]
-    High,
-    #[value(name = "all")]
-    All,
 }
 
 /// When and how often results are printed, in the manner of vmstat(8) and bcc.
@@ -206,11 +187,20 @@ pub(crate) struct ExportArgs {
     pub(crate) by_session: bool,
 }
 
+fn rate() -> impl TypedValueParser<Value = Rate> {
+    PossibleValuesParser::new(["2000", "5000", "50000", "all"]).map(|name| match name.as_str() {
+        "5000" => Rate::Middle,
+        "50000" => Rate::High,
+        "all" => Rate::All,
+        _ => Rate::Default,
+    })
+}
+
 fn stage() -> impl TypedValueParser<Value = Stage> {
-    let names = PossibleValuesParser::new(Stage::ALL.map(Stage::id));
+    let names = PossibleValuesParser::new(Stage::ALL.iter().map(|stage| stage.id()));
     names.map(|name| {
-        let named = Stage::ALL.into_iter().find(|stage| stage.id() == name);
-        named.unwrap_or(Stage::Call)
+        let named = Stage::ALL.iter().find(|stage| stage.id() == name);
+        named.copied().unwrap_or(Stage::Call)
     })
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
 fn table<'a>(key: &'a Key, counts: &Counts) -> Table<'a> {
     let calls = counts.stage(Stage::Call);
     #[expect(clippy::cast_precision_loss, reason = "a share to three digits")]
-    let rows = Stage::ALL.into_iter().filter(|stage| stage.is_of(key.pattern)).map(|stage| {
+    let rows = Stage::ALL.iter().copied().filter(|stage| stage.is_of(key.pattern)).map(|stage| {
         let histogram = counts.stage(stage);
         Row {
             stage,

@@ -17,7 +17,7 @@
 //!         tracer.tend();
 //!     }
 //!     for (key, counts) in tracer.counts() {
-//!         for stage in Stage::ALL.into_iter().filter(|stage| stage.is_of(key.pattern)) {
+//!         for stage in Stage::ALL.iter().copied().filter(|stage| stage.is_of(key.pattern)) {
 //!             let p99 = counts.stage(stage).quantile(0.99);
 //!             println!("{} {}: {} of {p99} ns at most", key.service, stage.name(), key.pattern.plural());
 //!         }

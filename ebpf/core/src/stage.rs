@@ -1,11 +1,13 @@
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::Pattern;
 
 /// A stage of the latency of a message, or the whole: `enum stage` of `bpf/trace.h`, in the same order. `docs/tracing.md`
 /// says from when to when each lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Stage {
     /// The sender waits for room and copies.
     Send,
@@ -82,29 +84,7 @@ pub const REPLY_STAGES: [Stage; 4] =
 
 impl Stage {
     /// All stages, each before those that make it up, and the call last.
-    pub const ALL: [Self; STAGE_COUNT] = [
-        Self::Send,
-        Self::Publish,
-        Self::Wake,
-        Self::OnCpu,
-        Self::Receive,
-        Self::Queue,
-        Self::Decode,
-        Self::Handler,
-        Self::HandlerOnCpu,
-        Self::HandlerRunnable,
-        Self::HandlerSleeping,
-        Self::HandlerStopped,
-        Self::Reply,
-        Self::ReplySend,
-        Self::ReplyPublish,
-        Self::ReplyWake,
-        Self::ReplyOnCpu,
-        Self::Copy,
-        Self::Map,
-        Self::Validate,
-        Self::Call,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Returns its index among the histograms of a session.
     pub(crate) fn index(self) -> usize {
@@ -113,21 +93,7 @@ impl Stage {
 
     /// Returns its name on the command line and in JSON.
     pub fn id(self) -> &'static str {
-        match self {
-            Self::OnCpu => "on-cpu",
-            Self::Queue => "queue",
-            Self::Decode => "decode",
-            Self::Handler => "handler",
-            Self::HandlerOnCpu => "handler-on-cpu",
-            Self::HandlerRunnable => "handler-runnable",
-            Self::HandlerSleeping => "handler-sleeping",
-            Self::HandlerStopped => "handler-stopped",
-            Self::ReplySend => "reply-send",
-            Self::ReplyPublish => "reply-publish",
-            Self::ReplyWake => "reply-wake",
-            Self::ReplyOnCpu => "reply-on-cpu",
-            other => other.name(),
-        }
+        self.into()
     }
 
     /// Returns whether messages of this pattern have it.

@@ -19,7 +19,7 @@ pub(super) fn text(counts: &BTreeMap<Key, Counts>, losses: &Losses, places: &mut
     );
     for (key, counts) in counts {
         let labels = labels(key, counts, places);
-        for stage in Stage::ALL.into_iter().filter(|stage| stage.is_of(key.pattern)) {
+        for stage in Stage::ALL.iter().copied().filter(|stage| stage.is_of(key.pattern)) {
             write_histogram(
                 &mut text,
                 &format!("{labels},stage=\"{}\"", stage.name()),
