@@ -72,7 +72,7 @@ pub(crate) fn each_interval(
         let end = schedule.interval.map(|interval| Instant::now() + interval);
         let stopped = loop {
             let left = end.map_or(TICK, |end| end.saturating_duration_since(Instant::now()));
-            if waiter.stops_within(Some(left.min(TICK))) {
+            if waiter.stops_within(left.min(TICK)) {
                 break true;
             }
             if left <= TICK && end.is_some() {

@@ -68,10 +68,8 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
             written = result;
             written.is_ok()
         };
-        let should_stop = || {
-            end.is_some_and(|end| Instant::now() >= end)
-                || waiter.stops_within(Some(Duration::ZERO))
-        };
+        let should_stop =
+            || end.is_some_and(|end| Instant::now() >= end) || waiter.stops_within(Duration::ZERO);
         tracer.poll_events(write_event, should_stop)?;
         written.map_err(unwritten)?;
         summary.dropped = tracer.losses().dropped;

@@ -1,5 +1,5 @@
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,12 +55,11 @@ impl Waiter {
         self.sender.clone()
     }
 
-    /// Waits for this long, or forever without a limit. Returns true as soon as the program is to stop.
-    pub(crate) fn stops_within(&self, span: Option<Duration>) -> bool {
-        let end = span.map(|span| Instant::now() + span);
+    /// Waits for this long. Returns true as soon as the program is to stop.
+    pub(crate) fn stops_within(&self, span: Duration) -> bool {
+        let end = Instant::now() + span;
         loop {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            match self.next(left) {
+            match self.next(end.saturating_duration_since(Instant::now())) {
                 Some(Event::Stop) => return true,
                 // This command serves no metrics.
                 Some(Event::Scrape(_)) => {}
@@ -70,15 +69,8 @@ impl Waiter {
     }
 
     /// Returns the next event; `None` on a timeout.
-    pub(crate) fn next(&self, span: Option<Duration>) -> Option<Event> {
-        match span {
-            Some(span) => match self.receiver.recv_timeout(span) {
-                Ok(event) => Some(event),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
-            },
-            // `self` holds a sender, so the channel is never disconnected.
-            None => self.receiver.recv().ok().or(Some(Event::Stop)),
-        }
+    pub(crate) fn next(&self, span: Duration) -> Option<Event> {
+        // `self` holds a sender, so the channel is never disconnected.
+        self.receiver.recv_timeout(span).ok()
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &SnoopArgs, least: Duration) -> Result<(), Error> {
         let should_stop = || {
             let mut slow = slow.borrow_mut();
             slow.show_due(tracer, args.scope.json);
-            slow.is_done() || waiter.stops_within(Some(Duration::ZERO))
+            slow.is_done() || waiter.stops_within(Duration::ZERO)
         };
         tracer.poll_events(on_event, should_stop)?;
         let mut slow = slow.into_inner();

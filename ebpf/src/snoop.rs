@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
             left = left.map(|left| left.saturating_sub(1));
             left != Some(0)
         };
-        tracer.poll_events(on_event, || waiter.stops_within(Some(Duration::ZERO)))?;
+        tracer.poll_events(on_event, || waiter.stops_within(Duration::ZERO))?;
         failed.map_or_else(|| tracer::finish(tracer), Err)
     })
 }

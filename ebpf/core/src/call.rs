@@ -337,25 +337,25 @@ impl TraceEvent {
     /// Parses the bytes of an event. Returns `None` if they are from another version of the programs.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (kind, _) = u64::read_from_prefix(bytes).ok()?;
-        if kind == DELIVERY {
-            let (event, _) = RawDeliveryEvent::read_from_prefix(bytes).ok()?;
-            return Some(Self::Delivery(Box::new(Delivery::of(&event))));
-        }
-        if kind == CALL_EVENT || kind == POST_EVENT {
-            let (event, _) = RawCallEvent::read_from_prefix(bytes).ok()?;
-            return Some(Self::Call(Box::new(Call::of(&event))));
-        }
-        if kind == SLOW_CALL {
-            let (event, _) = RawSlowEvent::read_from_prefix(bytes).ok()?;
-            return Some(Self::Slow(SlowCall::of(&event)));
-        }
-        if kind == OFF_CPU {
-            let (event, _) = RawOffEvent::read_from_prefix(bytes).ok()?;
-            return Some(Self::OffCpu(OffTime::of(&event)));
-        }
-        let (event, _) = RawSessionEvent::read_from_prefix(bytes).ok()?;
-        let (_, probe, names) = SESSION_PROBES.into_iter().find(|(number, ..)| *number == kind)?;
-        Some(Self::Session(SessionEvent {
+        Some(match kind {
+            DELIVERY => Self::Delivery(Box::new(Delivery::of(&read(bytes)?))),
+            CALL_EVENT | POST_EVENT => Self::Call(Box::new(Call::of(&read(bytes)?))),
+            SLOW_CALL => Self::Slow(SlowCall::of(&read(bytes)?)),
+            OFF_CPU => Self::OffCpu(OffTime::of(&read(bytes)?)),
+            _ => Self::Session(SessionEvent::of(&read(bytes)?)?),
+        })
+    }
+}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
+    Some(T::read_from_prefix(bytes).ok()?.0)
+}
+
+impl SessionEvent {
+    fn of(event: &RawSessionEvent) -> Option<Self> {
+        let is_it = |(number, ..): &(u64, &str, &[&str])| *number == event.kind;
+        let (_, probe, names) = SESSION_PROBES.into_iter().find(is_it)?;
+        Some(Self {
             probe,
             args: names.iter().copied().zip(event.args).collect(),
             at: event.at,
@@ -364,7 +364,7 @@ impl TraceEvent {
             pid: event.pid,
             tid: event.tid,
             comm: text(&event.comm),
-        }))
+        })
     }
 }
 

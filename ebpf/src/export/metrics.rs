@@ -31,26 +31,15 @@ pub(super) fn text(counts: &BTreeMap<Key, Counts>, losses: &Losses, places: &mut
     let lost = "bellwire_trace_lost";
     let _ =
         write!(text, "# TYPE {lost} counter\n# HELP {lost} What was sampled and not counted.\n");
-    let Losses {
-        disordered,
-        unmatched,
-        dropped,
-        unread,
-        unwatched,
-        displaced,
-        unpublished,
-        unseen_returns,
-        ..
-    } = losses;
     let reasons = [
-        ("disordered", disordered),
-        ("unmatched", unmatched),
-        ("dropped", dropped),
-        ("unread", unread),
-        ("unwatched", unwatched),
-        ("displaced", displaced),
-        ("unpublished", unpublished),
-        ("unseen_returns", unseen_returns),
+        ("disordered", losses.disordered),
+        ("unmatched", losses.unmatched),
+        ("dropped", losses.dropped),
+        ("unread", losses.unread),
+        ("unwatched", losses.unwatched),
+        ("displaced", losses.displaced),
+        ("unpublished", losses.unpublished),
+        ("unseen_returns", losses.unseen_returns),
     ];
     for (reason, count) in reasons {
         let _ = writeln!(text, "{lost}_total{{reason=\"{reason}\"}} {count}");

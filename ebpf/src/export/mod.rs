@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         }
         let mut places = Places::default();
         loop {
-            match waiter.next(Some(TICK)) {
+            match waiter.next(TICK) {
                 // The client may be gone.
                 Some(Event::Scrape(answer)) => {
                     let text = metrics::text(&tracer.counts(), &tracer.losses(), &mut places);
