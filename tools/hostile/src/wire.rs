@@ -223,6 +223,11 @@ impl Session {
         self.set(Word::Head, self.word(Word::Tail));
     }
 
+    /// Writes bytes anywhere in the lane.
+    pub fn store(&self, at: usize, bytes: &[u8]) {
+        self.lane.write(at, bytes);
+    }
+
     /// Consumes all answers and drains the socket.
     pub fn consume(&self) {
         self.consume_answers();
