@@ -54,6 +54,5 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
         }
         assert_eq!(answers, (0..11).map(|number| Ok(2 * number)).collect::<Vec<_>>());
         assert_eq!(session.stats().made, 3);
-        setup.close();
     }
 }

@@ -29,7 +29,6 @@ fn many_calls_get_each_its_own_answer() {
         let stats = setup.session().stats();
         assert_eq!((stats.made, stats.in_flight), (50_000, 0));
         assert_eq!(stats.answered + stats.failed, 50_000);
-        setup.close();
     }
 }
 
@@ -37,7 +36,6 @@ fn many_calls_get_each_its_own_answer() {
 fn no_calls_at_all_are_over_at_once() {
     let mut setup = Setup::by_item(ServerConfig::default());
     setup.session().call_many(&[], |_, _| panic!("nothing was asked")).unwrap();
-    setup.close();
 }
 
 #[test]
@@ -52,7 +50,6 @@ fn a_lane_that_holds_few_requests_holds_nobody_up() {
     let mut answered = 0;
     setup.session().call_many(&requests, |_, answer| answered += answer.unwrap().len()).unwrap();
     assert_eq!(answered, 198 * requests.len());
-    setup.close();
 }
 
 #[test]
@@ -66,7 +63,6 @@ fn an_answer_to_an_earlier_request_stays_for_who_asked() {
     session.wait().unwrap();
     let (ticket, answer) = session.try_reply().unwrap().unwrap();
     assert_eq!((ticket, answer.unwrap().len()), (before, 100));
-    setup.close();
 }
 
 #[test]
@@ -92,7 +88,6 @@ fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
     }
     let stats = session.stats();
     assert_eq!((stats.made, stats.failed, stats.in_flight), (3, 3, 0));
-    fixture.close();
 }
 
 #[test]
@@ -117,7 +112,6 @@ fn each_call_that_a_handler_fails_fails_alone() {
     let each = |nth: usize, answer| answers[nth] = in_short([answer]).remove(0);
     setup.session().call_many(&[1, 100, 200], each).unwrap();
     assert_eq!(answers, [Ok(2), failed(100), declined(Status::Panicked)]);
-    setup.close();
 }
 
 #[test]
@@ -133,7 +127,6 @@ fn calls_that_nobody_answers_end_at_their_deadline() {
     });
     assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
     assert_eq!(told, 2);
-    fixture.close();
 }
 
 #[test]
@@ -160,5 +153,4 @@ fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
     answers.sort_unstable();
     let wanted: Vec<_> = requests.iter().map(|at| (*at as usize, *at)).collect();
     assert_eq!(answers, wanted);
-    fixture.close();
 }

@@ -9,7 +9,7 @@ use bellwire::{
 };
 
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient, patient_server};
+use crate::support::test_server::{Dir, Reconciled, patient, patient_server};
 
 services! {
     /// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
@@ -26,8 +26,8 @@ pub(crate) fn double(number: u64) -> Result<Vec<u8>, HandlerError> {
 
 /// A server of [`Doubler`] in this process, and a client of it.
 pub(crate) struct Setup {
-    server: Server,
     client: Client<Doubler>,
+    server: Reconciled,
     _dir: Dir,
 }
 
@@ -60,7 +60,7 @@ impl Setup {
         let config = config.lane(lane);
         let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
         serve(&mut builder);
-        let server = builder.start().unwrap();
+        let server = builder.start().unwrap().into();
         let mut client = Client::with_config(&dir.run_dir, client);
         client.connect().unwrap();
         Self { server, client, _dir: dir }
@@ -68,12 +68,6 @@ impl Setup {
 
     pub(crate) fn session(&mut self) -> &mut Session<Doubler> {
         self.client.session().unwrap()
-    }
-
-    /// Ends both; the server's counters reconcile.
-    pub(crate) fn close(self) {
-        drop(self.client);
-        crate::support::test_server::reconcile(&self.server.stop());
     }
 
     pub(crate) fn stop_server(self) -> Client<Doubler> {

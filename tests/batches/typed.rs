@@ -38,7 +38,6 @@ fn each_item_of_a_batch_gets_the_answer_that_it_would_get_alone() {
         for (request, wanted) in requests.iter().zip(&wanted) {
             assert_eq!(in_short([setup.session().call(request)]).remove(0), *wanted);
         }
-        setup.close();
     }
 }
 
@@ -56,7 +55,6 @@ fn a_handler_of_batches_sees_them_whole_and_single_requests_as_batches_of_one() 
     assert_eq!(in_short(replies), [Ok(6), Ok(6), Ok(6)]);
     assert_eq!(setup.session().call(&4).unwrap().len(), 4);
     assert_eq!(setup.session().call_batch(&[]).unwrap().len(), 0);
-    setup.close();
 }
 
 #[test]
@@ -68,7 +66,6 @@ fn an_item_that_a_batch_handler_fails_or_leaves_out_fails_alone() {
     let left_out = Err("the handler gave no answer to this item".to_owned());
     assert_eq!(replies, [Ok(10), failed(105), Ok(12), left_out]);
     assert_eq!(in_short([setup.session().call(&120)]), [failed(120)]);
-    setup.close();
 }
 
 #[test]
@@ -77,7 +74,6 @@ fn a_batch_handler_that_panics_fails_the_batch_and_nothing_else() {
     let failed = setup.session().call_batch(&[1, 200, 2]).unwrap_err();
     assert!(matches!(failed, CallError::Declined { status: Status::Panicked }), "{failed}");
     assert_eq!(in_short(setup.session().call_batch(&[1, 2]).unwrap()), [Ok(2), Ok(4)]);
-    setup.close();
 }
 
 #[test]
@@ -90,8 +86,6 @@ fn an_item_that_cannot_be_decoded_fails_alone_and_reaches_no_handler() {
         let mut client = Client::<Bytes>::with_config(&setup._dir.run_dir, patient());
         let session = client.connect().unwrap();
         assert_eq!(in_short(session.call_batch(&requests).unwrap()), wanted);
-        drop(client);
-        setup.close();
     }
 }
 
@@ -116,7 +110,6 @@ fn an_answer_that_has_no_room_in_the_message_fails_alone() {
             let replies = in_short(setup.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
             let none = declined(Status::TooLarge);
             assert_eq!(replies, [Ok(180), none.clone(), Ok(10), none, Ok(12)]);
-            setup.close();
         }
     }
 }
@@ -146,8 +139,6 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
             let replies = in_short(session.call_batch(&requests).unwrap());
             assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(last)]);
         }
-        drop(other);
-        setup.close();
     }
 }
 
@@ -160,7 +151,6 @@ fn a_batch_of_any_size_arrives_whole() {
         let wanted: Vec<_> = requests.iter().map(|number| Ok(2 * *number as usize)).collect();
         assert!(replies == wanted, "of {count} items");
     }
-    setup.close();
 }
 
 #[test]
@@ -189,7 +179,6 @@ fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
     }
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (41, 40, 1, 0));
-    setup.close();
 }
 
 #[test]
@@ -250,7 +239,7 @@ fn values_of_one_length_go_together_and_one_that_is_malformed_fails_alone() {
             assert_eq!(answers.due(), 0);
         })
         .unwrap();
-    let server = builder.start().unwrap();
+    let _server = builder.start().unwrap();
     let mut client = Client::<Smaller>::with_config(&dir.run_dir, patient());
     for count in [1, 2, 499, 5000] {
         let mut numbers: Vec<_> = (0..count).map(|at| Small(at % 500)).collect();
@@ -273,8 +262,6 @@ fn values_of_one_length_go_together_and_one_that_is_malformed_fails_alone() {
         let odd = [1, 700, 2, 800].map(Small);
         assert_eq!(appended(client.connect().unwrap(), &odd), [Some(2), None, Some(4), None]);
     }
-    drop(client);
-    server.stop();
 }
 
 /// The answers to `numbers`, appended at once up to each that failed.

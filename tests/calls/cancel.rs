@@ -44,8 +44,6 @@ fn a_cancellation_ahead_of_time_ends_the_next_wait() {
     assert!(matches!(client.call(&1), Err(CallError::Cancelled { .. })));
     fixture.release();
     assert_eq!(client.call(&2).unwrap(), 2);
-    drop(client);
-    fixture.close();
 }
 
 #[test]
@@ -79,8 +77,6 @@ fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
     }
     let stats = client.session().unwrap().stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (12, 10, 2, 0));
-    drop(client);
-    fixture.close();
 }
 
 #[test]
@@ -129,8 +125,6 @@ fn what_waits_for_a_worker_is_withdrawn_when_its_session_ends() {
     assert_eq!(session.try_reply().unwrap().unwrap().1.unwrap(), 1);
     assert_eq!(session.call(&2).unwrap(), 2);
     assert_eq!(fixture.arrivals.so_far(), [2], "the handler saw nothing of who is gone");
-    drop(client);
-    fixture.close();
 }
 
 #[test]
@@ -149,8 +143,6 @@ fn sessions_have_workers_in_turns() {
     fixture.release();
     let order = [(); 4].map(|()| fixture.arrivals.next());
     assert_eq!(order, [2, 5, 3, 4]);
-    drop((first, second));
-    fixture.close();
 }
 
 #[test]
@@ -165,6 +157,4 @@ fn a_session_is_cancelled_by_its_own_canceller() {
     from_elsewhere.join().unwrap();
     fixture.release();
     assert_eq!(session.call(&2).unwrap(), 2);
-    drop(client);
-    fixture.close();
 }

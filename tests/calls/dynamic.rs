@@ -27,7 +27,7 @@ fn sum(bytes: &[u8]) -> u64 {
 fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
     let contract = Contract::new("sum".parse().unwrap()).method(7).schema(Sum::SCHEMA);
     assert_eq!(contract, Contract::of::<Sum>());
-    let typed = |dir: &Dir| provide::<Sum>(&dir.run_dir, |_, bytes| Ok(sum(&bytes)));
+    let typed = |dir: &Dir| provide::<Sum>(&dir.run_dir, |_, bytes| Ok(sum(&bytes))).into_inner();
     let dynamic = |dir: &Dir| {
         let mut builder = Server::builder(&dir.run_dir);
         let answer = |bytes: Payload| sum(&bytes).to_le_bytes();
@@ -146,12 +146,11 @@ fn snapshots_known_at_run_time() {
     let dir = Dir::new();
     let mut builder = Server::builder(&dir.run_dir);
     let publisher = builder.publish_dynamic(contract).unwrap();
-    let server = builder.start().unwrap();
+    let _server = builder.start().unwrap();
     publisher.publish(&bytes).unwrap();
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
     until("it is read", || cache.refresh().unwrap() == Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), bytes);
-    server.stop();
 }
 
 #[test]

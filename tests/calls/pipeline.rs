@@ -120,7 +120,6 @@ fn a_batch_that_did_not_come_in_time_is_still_on_its_way() {
     let answers: Result<Vec<_>, _> = replies.unwrap().collect();
     assert_eq!((ticket, answers.unwrap()), (sent, vec![1, 2]));
     reconcile_session(session);
-    fixture.close();
 }
 
 #[test]

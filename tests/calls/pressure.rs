@@ -112,8 +112,6 @@ fn a_call_waits_for_room_and_puts_earlier_answers_by() {
     }
     assert_eq!(came, in_flight);
     reconcile_session(session);
-    drop(deaf);
-    fixture.close();
 }
 
 #[test]
@@ -132,15 +130,12 @@ fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
     fixture.release();
     let answers = [(); 3].map(|()| session.wait_reply(PATIENCE).unwrap().1.unwrap());
     assert_eq!(answers, [1, 2, 3]);
-    drop((greedy, other));
-    fixture.close();
 }
 
 #[test]
 fn a_server_that_chooses_says_what_its_reactor_waits_with() {
     let fixture = TestServer::open();
     assert_eq!(fixture.backend().why_not, None);
-    fixture.close();
 }
 
 #[test]
@@ -158,8 +153,6 @@ fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);
     drop(first);
     until("there is a seat", || third.call(&vec![3]).is_ok());
-    drop((second, third));
-    fixture.close();
 }
 
 #[test]

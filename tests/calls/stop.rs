@@ -96,7 +96,7 @@ fn a_handler_may_stop_its_own_server() {
             server.map(Server::stop);
             Ok(request)
         });
-        *running.lock().unwrap() = Some(server);
+        *running.lock().unwrap() = Some(server.into_inner());
         let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
         assert_eq!(client.call(&vec![1]).unwrap(), [1], "{workers} workers");
         until("nobody serves any more", || client.refresh() == State::Absent);

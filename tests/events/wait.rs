@@ -94,12 +94,11 @@ fn waits_for_an_absent_provider_end_when_one_comes_up() {
     let mut builder = Server::builder(&dir.run_dir);
     let events = builder.events::<News>(1 << 16).unwrap();
     let snapshots = builder.publish::<Numbers>().unwrap();
-    let server = builder.start().unwrap();
+    let _server = builder.start().unwrap();
     events.send(&text(1, 10)).unwrap();
     snapshots.publish(&numbers(1, 10)).unwrap();
     assert_eq!(follower.join().unwrap(), 1);
     assert_eq!(watcher.join().unwrap(), Refreshed::Changed);
-    server.stop();
 }
 
 #[test]

@@ -10,9 +10,7 @@ use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, until};
 use crate::support::parked::park;
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{
-    Dir, TestServer, patient, patient_server, provide_with, reconcile,
-};
+use crate::support::test_server::{Dir, TestServer, patient, patient_server, provide_with};
 
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
@@ -60,7 +58,6 @@ fn a_worker_that_is_done_wakes_the_reactor() {
         assert_eq!(fixture.arrivals.next(), 7);
         fixture.release();
         assert_eq!(caller.join().unwrap().unwrap(), 7);
-        fixture.close();
     });
 }
 
@@ -140,9 +137,7 @@ fn a_server_that_stops_says_so_to_everyone_and_gives_its_books() {
         for client in &mut clients {
             assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         }
-        let (server, _dir) = fixture.into_server();
-        let stats = server.stop();
-        reconcile(&stats);
+        let stats = fixture.close();
         assert_eq!((stats.admitted, stats.answered), (20, 20));
         for client in &mut clients {
             assert!(client.session().is_none_or(|session| !session.is_alive()));
@@ -189,7 +184,6 @@ fn what_this_system_does_not_have_is_replaced_and_said() {
     let fixture = TestServer::with(config);
     assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
     let in_use = fixture.backend();
-    fixture.close();
     assert_eq!(in_use.backend, Backend::Epoll);
     assert!(in_use.why_not.unwrap().contains("Windows"), "{in_use:?}");
 }

@@ -63,6 +63,4 @@ fn the_books_reconcile_while_answers_are_stashed() {
     assert_eq!((ticket, answer.unwrap()), (second, vec![2]));
     reconcile_session(session);
     assert_eq!(session.stats().in_flight, 0);
-    drop(client);
-    fixture.close();
 }

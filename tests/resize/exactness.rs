@@ -10,8 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwire::{
     CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError,
-    LaneConfig, Limits, Payload, RunDir, Server, ServerConfig, ServerStats, Session, SessionStats,
-    Ticket,
+    LaneConfig, Limits, Payload, RunDir, ServerConfig, ServerStats, Session, SessionStats, Ticket,
 };
 
 use crate::support::child::{Parent, Process};
@@ -19,7 +18,9 @@ use crate::support::guard::{patience, until};
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient, provide_with, reconcile, reconcile_session};
+use crate::support::test_server::{
+    Dir, Reconciled, patient, provide_with, reconcile, reconcile_session,
+};
 use crate::support::transport::{clock, poll};
 
 /// Set it to run one seed again, for instance the one that failed.
@@ -192,7 +193,7 @@ impl ServerPlan {
         }
     }
 
-    fn serve(self: &Arc<Self>, run_dir: &RunDir) -> Server {
+    fn serve(self: &Arc<Self>, run_dir: &RunDir) -> Reconciled {
         let handler = Arc::clone(self);
         let answer = move |_: &Caller, request: Payload| handler.answer(&request);
         provide_with::<Exact>(run_dir, self.plan.server.clone(), answer)

@@ -5,7 +5,7 @@ use bellwire::{CallError, ErrorKind, Executed, Geometry, Limits, Session, Status
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
 use crate::support::services::Echo;
-use crate::support::test_server::{TestServer, patient, reconcile, reconcile_session};
+use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
@@ -105,8 +105,6 @@ fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
                 assert_eq!((lane.size, lane.attaches), (64 << 10, round as u64 + 1), "{lane:?}");
             }
         }
-        drop(client);
-        blob_server.close();
     }
 }
 
@@ -155,8 +153,6 @@ fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
     let declined = session.call(&request_by(8, How::Private, 9 << 20, How::Sealed)).unwrap_err();
     assert!(matches!(declined, CallError::Declined { status: Status::TooLarge }), "{declined}");
     is_answer(&session.call(&request(100, 100)).unwrap(), 100, How::Private);
-    drop(client);
-    blob_server.close();
 }
 
 #[test]
@@ -169,8 +165,6 @@ fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_
         let session = client.session().unwrap();
         is_answer(&session.call(&request(MESSAGE, MESSAGE)).unwrap(), MESSAGE, How::Private);
         is_answer(&submit(session, &request(MESSAGE, 8)).unwrap(), 8, How::Private);
-        drop(client);
-        blob_server.close();
     }
 }
 
@@ -196,6 +190,4 @@ fn a_client_that_limits_shared_memory_below_a_page_and_a_lane_has_the_smallest_l
     let session = client.connect().unwrap();
     assert_eq!(session.stats().requests.size, 4 << 10);
     assert_eq!(session.call(&vec![7; 1_000]).unwrap(), vec![7; 1_000]);
-    drop(client);
-    reconcile(&fixture.close());
 }

@@ -35,7 +35,7 @@ fn no_bytes_at_all_travel_in_every_way() {
         type Response = Payload;
     }
     let dir = Dir::new();
-    let server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request));
+    let _server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request));
     let mut client = Client::<Mirror>::with_config(&dir.run_dir, patient());
     for empty in [Payload::from(vec![]), Payload::build_from(0, 0, |_| {}).unwrap()] {
         assert_eq!(&*client.call(&empty).unwrap(), b"");
@@ -43,8 +43,6 @@ fn no_bytes_at_all_travel_in_every_way() {
         let sealed = Payload::build_from(0, 3, |into| into.copy_from_slice(b"abc")).unwrap();
         assert_eq!(&*client.call(&sealed).unwrap(), b"abc");
     }
-    drop(client);
-    server.stop();
 }
 
 #[test]
@@ -64,8 +62,6 @@ fn attach_from_is_where_memory_of_its_own_begins() {
         let attaches = [stats.requests.attaches, stats.answers.attaches];
         assert_eq!(attaches, [[1, 0], [0, 1], [1, 1]][by]);
         assert_eq!(answer.is_mapped(), attaches[1] == 1);
-        drop(client);
-        blob_server.close();
     }
 }
 
@@ -150,6 +146,4 @@ fn a_payload_that_is_dropped_while_it_travels_arrives() {
         }
         answers == 3
     });
-    drop(client);
-    blob_server.close();
 }

@@ -49,8 +49,6 @@ fn lanes_keep_their_size_until_the_time_has_come() {
     for lane in [stats.requests, stats.answers] {
         assert_eq!((lane.size, lane.shrinks), (128 << 10, 0), "{lane:?}");
     }
-    drop(client);
-    blob_server.close();
 }
 
 #[test]
@@ -76,8 +74,6 @@ fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
     session.trim().unwrap();
     session.trim().unwrap();
     reconcile_session(session);
-    drop(client);
-    blob_server.close();
 }
 
 #[test]

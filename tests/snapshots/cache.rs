@@ -45,8 +45,6 @@ fn sizes_around_a_page_come_whole() {
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         assert!(cache.current().unwrap().bytes() == numbers(3, count as u64), "{count} numbers");
     }
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -59,8 +57,6 @@ fn before_the_first_snapshot_it_is_empty() {
     assert!(cache.current().is_none());
     fixture.numbers.publish(&numbers(1, 1)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -98,8 +94,6 @@ fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked
     assert_eq!(fixture.numbers.publish(&numbers(7, 3)).unwrap(), 1);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(7, 3));
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -147,8 +141,6 @@ fn a_snapshot_above_the_readers_limit_is_not_mapped() {
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     fixture.numbers.publish(&numbers(2, 2)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -183,6 +175,4 @@ fn many_threads_publish_and_each_generation_is_one_of_theirs() {
             last == 100
         });
     });
-    drop(cache);
-    fixture.close();
 }

@@ -64,8 +64,6 @@ fn a_parked_watcher_is_woken_by_a_publication() {
     let (found, cache) = watcher.join().unwrap();
     assert_eq!(found.unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -80,8 +78,6 @@ fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
     // The next wait is for the next generation.
     let unchanged = cache.wait_for_change(Some(Duration::from_millis(1))).unwrap();
     assert_ne!(unchanged, Refreshed::Changed);
-    drop(cache);
-    fixture.close();
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     let lines = lines();
     let dir = Dir::new();
     let config = ServerConfig::default().stats_every(Some(Duration::from_millis(20)));
-    let server = provide_with::<Logged>(&dir.run_dir, config, |_, number| Ok(number));
+    let _server = provide_with::<Logged>(&dir.run_dir, config, |_, number| Ok(number));
     let mut client = Client::<Logged>::with_config(&dir.run_dir, patient());
     for number in 0..3 {
         assert_eq!(client.call(&number).unwrap(), number);
@@ -99,5 +99,4 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     for part in ["service=logged kind=refused", &pid, &user, "session=\"", "suppressed=0"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    server.stop();
 }

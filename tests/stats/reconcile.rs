@@ -73,8 +73,6 @@ fn pipelines_deadlines_and_abandoned_requests_reconcile() {
     assert_eq!((here.made, here.answered, here.refused, here.in_flight), (11, 6, 0, 0));
     assert_eq!((here.failed, here.late, here.errors, here.dropped), (5, 1, 0, 5));
     assert_eq!((there.accepted, there.answered, there.refused), (11, 7, 4));
-    drop(client);
-    fixture.close();
 }
 
 #[test]

@@ -5,12 +5,12 @@ use bellwire::{Client, ClientConfig, Payload, Server, ServerConfig, ServerStats,
 use crate::support::blobs::{BlobStore, How, Settings, number};
 use crate::support::gate::{Arrivals, Gate};
 use crate::support::pattern;
-use crate::support::test_server::{Dir, patient_server, reconcile};
+use crate::support::test_server::{Dir, Reconciled, patient_server};
 
 /// A provider of blobs, in this process.
 pub(crate) struct BlobServer {
+    server: Reconciled,
     dir: Dir,
-    server: Server,
 }
 
 impl BlobServer {
@@ -41,8 +41,7 @@ impl BlobServer {
             store.answer(&request)
         });
         serve.unwrap();
-        let server = builder.start().unwrap();
-        Self { dir, server }
+        Self { server: builder.start().unwrap().into(), dir }
     }
 
     /// A client with an open session.
@@ -57,9 +56,7 @@ impl BlobServer {
     }
 
     pub(crate) fn close(self) -> ServerStats {
-        let stats = self.server.stop();
-        reconcile(&stats);
-        stats
+        self.server.stop()
     }
 }
 

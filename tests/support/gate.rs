@@ -48,13 +48,13 @@ impl Gate {
     }
 }
 
-/// Opens a gate when a test fails, so that the failure ends it: a server waits for its handlers before it ends.
-pub(crate) struct OpenOnFailure(pub(crate) Gate);
+/// Opens a gate at the end of a test, failed or not: a server waits for its handlers before it ends.
+pub(crate) struct OpenAtEnd(pub(crate) Option<Gate>);
 
-impl Drop for OpenOnFailure {
+impl Drop for OpenAtEnd {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.open();
+        if let Some(gate) = &self.0 {
+            gate.open();
         }
     }
 }

@@ -1,10 +1,12 @@
+use std::ops::Deref;
+
 use bellwire::{
     Caller, Client, ClientConfig, Geometry, HandlerError, InUse, IncidentCause, LaneConfig,
     Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
-use super::gate::{Arrivals, Gate, OpenOnFailure};
+use super::gate::{Arrivals, Gate, OpenAtEnd};
 use super::guard::{PATIENCE, scaled};
 use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
 
@@ -14,12 +16,15 @@ pub(crate) struct Dir {
     pub(crate) run_dir: RunDir,
 }
 
+/// A server that stops when this is dropped, at the end of a test at the latest. Its counters reconcile then.
+pub(crate) struct Reconciled(Option<Server>);
+
 /// A server in this process that provides everything, in a run dir of its own.
 pub(crate) struct TestServer {
-    /// Before the server: fields are dropped in their order.
-    gate: OpenOnFailure,
+    /// Before the server, which waits for its handlers: fields are dropped in their order.
+    gate: OpenAtEnd,
+    server: Reconciled,
     dir: Dir,
-    server: Server,
     pub(crate) numbers: Publisher<Numbers>,
     pub(crate) arrivals: Arrivals,
 }
@@ -29,6 +34,46 @@ impl Dir {
         let dir = TempDir::new().unwrap();
         let run_dir = RunDir::new(dir.path());
         Self { _dir: dir, run_dir }
+    }
+}
+
+impl Reconciled {
+    /// The final counters.
+    pub(crate) fn stop(mut self) -> ServerStats {
+        let stats = self.0.take().unwrap().stop();
+        reconcile(&stats);
+        stats
+    }
+
+    /// The server, for tests that end it in another way.
+    pub(crate) fn into_inner(mut self) -> Server {
+        self.0.take().unwrap()
+    }
+}
+
+impl From<Server> for Reconciled {
+    fn from(server: Server) -> Self {
+        Self(Some(server))
+    }
+}
+
+impl Deref for Reconciled {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Drop for Reconciled {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            let stats = server.stop();
+            // Once a test has failed, it is its own failure that is to be read.
+            if !std::thread::panicking() {
+                reconcile(&stats);
+            }
+        }
     }
 }
 
@@ -48,8 +93,8 @@ impl TestServer {
         let config = config.lane(lane);
         let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
         let numbers = serve_all(&mut builder, &gate);
-        let server = builder.start().unwrap();
-        Self { gate: OpenOnFailure(gate), dir, server, numbers, arrivals }
+        let server = builder.start().unwrap().into();
+        Self { gate: OpenAtEnd(Some(gate)), server, dir, numbers, arrivals }
     }
 
     pub(crate) fn run_dir(&self) -> &RunDir {
@@ -69,7 +114,7 @@ impl TestServer {
 
     /// Releases all held handlers.
     pub(crate) fn release(&self) {
-        self.gate.0.open();
+        self.gate().open();
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -93,25 +138,26 @@ impl TestServer {
     }
 
     pub(crate) fn gate(&self) -> Gate {
-        self.gate.0.clone()
+        self.gate.0.clone().expect("the server is here")
     }
 
     /// The server alone, and the run dir that it needs.
     pub(crate) fn into_server(self) -> (Server, Dir) {
-        (self.server, self.dir)
+        let (server, dir, _) = self.into_publisher();
+        (server, dir)
     }
 
     /// The server, its run dir, and the publisher of its numbers.
-    pub(crate) fn into_publisher(self) -> (Server, Dir, Publisher<Numbers>) {
-        (self.server, self.dir, self.numbers)
+    pub(crate) fn into_publisher(mut self) -> (Server, Dir, Publisher<Numbers>) {
+        // Its handlers are the test's to release.
+        self.gate.0 = None;
+        (self.server.into_inner(), self.dir, self.numbers)
     }
 
     /// Stops, and gives the final counters, which reconcile.
     pub(crate) fn close(self) -> ServerStats {
-        self.gate.0.open();
-        let stats = self.server.stop();
-        reconcile(&stats);
-        stats
+        self.release();
+        self.server.stop()
     }
 }
 
@@ -119,7 +165,7 @@ impl TestServer {
 pub(crate) fn provide<S: Service>(
     run_dir: &RunDir,
     handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
-) -> Server {
+) -> Reconciled {
     provide_with::<S>(run_dir, ServerConfig::default(), handler)
 }
 
@@ -127,10 +173,10 @@ pub(crate) fn provide_with<S: Service>(
     run_dir: &RunDir,
     config: ServerConfig,
     handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
-) -> Server {
+) -> Reconciled {
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<S>(handler).unwrap();
-    builder.start().unwrap()
+    builder.start().unwrap().into()
 }
 
 /// Everything that the tests call.

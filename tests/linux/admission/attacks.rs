@@ -294,7 +294,6 @@ fn no_attack_of_another_user_changes_a_byte_either() {
     set_mode(dir.run_dir.path(), 0o711);
     let fixture = TestServer::in_dir(dir, ServerConfig::default().admission(admission));
     drop(attack(&fixture, "admission attacker nobody"));
-    fixture.close();
 }
 
 /// The owner's mappings and descriptors as `/proc` shows them, to a process that may open them for writing.

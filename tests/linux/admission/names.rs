@@ -39,7 +39,6 @@ fn a_symbolic_link_at_the_endpoint() {
     is_refused(link, "is not a socket: remove it", "is no socket of this user: remove it");
     let dangling = |run_dir: &RunDir| symlink("/nowhere", path(run_dir, "echo.sock")).unwrap();
     is_refused(dangling, "is not a socket: remove it", "is no socket of this user: remove it");
-    fixture.close();
 }
 
 #[test]

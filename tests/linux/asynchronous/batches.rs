@@ -37,8 +37,6 @@ fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
         let session = asked.connect().await.unwrap();
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (6, 6, 0), "a batch is one");
-        drop((asked, session));
-        fixture.close();
     });
 }
 
@@ -56,8 +54,6 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
         }
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.unsent), (2, 2, 1));
-        drop((client, session));
-        fixture.close();
     });
 }
 
@@ -84,7 +80,6 @@ fn an_item_that_has_no_room_in_the_message_fails_alone() {
             }
             assert!(client.connect().await.unwrap().stats().requests.grows == 0);
         }
-        fixture.close();
     });
 }
 
@@ -185,8 +180,6 @@ fn a_batch_that_meets_a_full_lane_waits_in_line_or_fails_at_once() {
         calls.join_all().await;
         more.join_all().await;
         assert_eq!((settled(&session).made, settled(&session).requests.grows), (sent + 1, 0));
-        drop((session, client));
-        fixture.close();
     });
 }
 

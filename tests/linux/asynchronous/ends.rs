@@ -83,8 +83,6 @@ fn calls_of_another_runtime_are_told_when_that_of_the_session_ends() {
         assert!(matches!(late, Err(CallError::Cancelled { executed: Executed::No })), "{late:?}");
         assert!(!session.is_open());
         assert_eq!(settled(&session).failed, 1);
-        drop(session);
-        fixture.close();
     }
 }
 
@@ -98,7 +96,6 @@ fn the_last_clone_ends_the_session_though_its_runtime_does_nothing_any_more() {
     assert_eq!(runtime.block_on(other.call(&vec![2])).unwrap(), [2]);
     drop(other);
     crate::support::guard::until("the session is over", || fixture.stats().sessions == 0);
-    fixture.close();
 }
 
 #[test]
@@ -113,8 +110,6 @@ fn who_is_in_no_runtime_is_told() {
     assert!(panics.is_err(), "as documented");
     drop(connects);
     assert_eq!(current().block_on(client.call(&vec![1])).unwrap(), [1], "and may go on in one");
-    drop(client);
-    fixture.close();
 }
 
 #[test]

@@ -67,8 +67,6 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
             5,
             "nobody waits"
         );
-        drop(session);
-        fixture.close();
     });
 }
 
@@ -99,8 +97,6 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         fixture.release();
         calls.join_all().await;
         settled(&session);
-        drop(session);
-        fixture.close();
     });
 }
 
@@ -125,7 +121,5 @@ fn who_wants_to_grow_goes_on_though_others_wait() {
         assert_eq!((grows.await.unwrap().unwrap(), waits.await.unwrap()), (8, 7));
         calls.join_all().await;
         settled(&session);
-        drop(session);
-        fixture.close();
     });
 }

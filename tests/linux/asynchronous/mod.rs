@@ -16,8 +16,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, AsyncSession, Backpressure, CallError, Executed, RunDir, Server, ServerConfig,
-    Service, SessionStats,
+    AsyncClient, AsyncSession, Backpressure, CallError, Executed, RunDir, ServerConfig, Service,
+    SessionStats,
 };
 use bellwire_memfd::clock;
 use tokio::runtime::{Builder, Runtime};
@@ -27,7 +27,7 @@ use crate::support::child::{Parent, Process};
 use crate::support::gate::{Arrivals, Gate};
 use crate::support::guard::{PATIENCE, patience, scaled};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, patient, provide_with};
+use crate::support::test_server::{Dir, Reconciled, patient, provide_with};
 
 /// Runs a test in a runtime of one thread, and in one of two.
 #[track_caller]
@@ -88,7 +88,7 @@ where
 }
 
 /// A provider that answers at once, and 0 when the gate is opened.
-fn gated(dir: &Dir, config: ServerConfig) -> (Server, Gate, Arrivals) {
+fn gated(dir: &Dir, config: ServerConfig) -> (Reconciled, Gate, Arrivals) {
     let (gate, arrivals) = Gate::with_channel();
     let held = gate.clone();
     let server = provide_with::<Hold>(&dir.run_dir, config, move |_, who| {

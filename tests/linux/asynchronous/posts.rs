@@ -11,7 +11,7 @@ use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient, reconcile};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 const SOON: Duration = Duration::from_millis(10);
 
@@ -48,8 +48,6 @@ fn what_tasks_post_is_handled_by_whatever_way_it_travels() {
             assert_eq!((stats.posts_taken, stats.posts_lost, stats.in_flight), (posts, 0, 0));
             assert_eq!((stats.made, stats.answered, stats.unsent), (posts + 5, 5, 1));
             until("all are handled", || fixture.stats().posted == posts).await;
-            drop(session);
-            reconcile(&fixture.close());
         }
     });
 }
@@ -78,8 +76,6 @@ fn a_flush_waits_for_what_was_posted_before_it_and_for_nothing_else() {
         first.await.unwrap();
         second.await.unwrap().unwrap();
         assert_eq!(session.stats().posts_taken, 3);
-        drop(session);
-        fixture.close();
     });
 }
 
@@ -114,8 +110,6 @@ fn a_post_that_is_dropped_while_it_waits_for_room_is_not_sent() {
         assert_eq!((stats.made, stats.posts_taken, stats.unsent), (sent, sent, 2));
         until("all are handled", || fixture.stats().posted == sent).await;
         assert_eq!(fixture.arrivals.so_far(), (1..sent).collect::<Vec<_>>());
-        drop((session, fails, waits));
-        fixture.close();
     });
 }
 

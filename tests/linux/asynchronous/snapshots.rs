@@ -94,8 +94,6 @@ fn a_wait_that_is_dropped_misses_nothing() {
         assert_eq!(cache.current().unwrap().generation(), 49);
         fixture.numbers.publish(&numbers(9, 9)).unwrap();
         finds(&mut cache, 51, 9, 9).await;
-        drop(cache);
-        fixture.close();
     });
 }
 
@@ -199,7 +197,7 @@ fn a_provider_that_publishes_without_a_pause_leaves_other_tasks_their_turns() {
         let publisher = builder.publish::<Endless>().unwrap();
         publisher.publish(b"another").unwrap();
         *ENDLESS.lock().unwrap() = Some(publisher);
-        let server = builder.start().unwrap();
+        let _server = builder.start().unwrap();
         let mut cache = AsyncSnapshotCache::<Endless>::with_config(&dir.run_dir, patient());
         let short = Duration::from_millis(50);
         assert_eq!(cache.refresh_within(short).await.unwrap(), Refreshed::Changed);
@@ -214,6 +212,5 @@ fn a_provider_that_publishes_without_a_pause_leaves_other_tasks_their_turns() {
         follows.abort();
         assert!(follows.await.unwrap_err().is_cancelled());
         ENDLESS.lock().unwrap().take();
-        server.stop();
     });
 }

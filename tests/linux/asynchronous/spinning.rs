@@ -29,7 +29,7 @@ fn is_late(answer: &Result<u64, CallError>) {
 fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_time() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let (server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
+        let (_server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         heat(&session).await;
         let late = tokio::spawn({
@@ -43,8 +43,6 @@ fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_t
         gate.open();
         heat(&session).await;
         settled(&session);
-        drop(session);
-        server.stop();
     });
 }
 
@@ -52,7 +50,7 @@ fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_t
 fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() {
     for drives in [current(), several()] {
         let dir = Dir::new();
-        let (server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
+        let (_server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = drives.block_on(async {
             let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
             heat(&session).await;
@@ -63,8 +61,6 @@ fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() 
         is_late(&call(&current()));
         is_late(&call(&drives));
         gate.open();
-        drop(session);
-        server.stop();
     }
 }
 
@@ -72,7 +68,7 @@ fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() 
 fn tasks_of_both_kinds_of_runtime_take_turns_on_one_session() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let (server, _gate, _) = gated(&dir, ServerConfig::default().workers(2));
+        let (_server, _gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         // The task that calls alone never waits for long, and lets this one run all the same.
         static OVER: AtomicBool = AtomicBool::new(false);
@@ -94,7 +90,5 @@ fn tasks_of_both_kinds_of_runtime_take_turns_on_one_session() {
         alone.await.unwrap();
         tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap();
         settled(&session);
-        drop(session);
-        server.stop();
     });
 }

@@ -24,7 +24,6 @@ fn until_its_server_starts_a_service_is_absent_and_its_name_is_taken() {
         client.wait_available(PATIENCE).unwrap();
         client.call(&vec![2]).unwrap()
     });
-    let server = builder.start().unwrap();
+    let _server = builder.start().unwrap();
     assert_eq!(waits.join().unwrap(), [2]);
-    server.stop();
 }

@@ -77,12 +77,11 @@ fn lies(part: &str, header: BroadcastHeader, says: BroadcastRing, lie: Lie) {
     let SubscribeError::Call(CallError::ProtocolViolation(_)) = error else { panic!("{error}") };
     assert!(error.to_string().contains(part), "{error} lacks {part:?}");
     drop(listener);
-    let (server, publisher) = provider(&dir.run_dir);
+    let (_server, publisher) = provider(&dir.run_dir);
     publisher.send(&text(1, 1)).unwrap();
     let found = std::iter::from_fn(|| subscriber.next(Some(PATIENCE)).unwrap());
     let event = Delivery::Event { sequence: 1, event: text(1, 1) };
     assert!(found.take(2).any(|delivery| delivery == event));
-    server.stop();
 }
 
 fn honest() -> BroadcastHeader {

@@ -343,6 +343,5 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         fixture.numbers.publish(&numbers(5, 3)).unwrap();
         let (found, bytes) = watcher.join().unwrap();
         assert_eq!((found, bytes), (Refreshed::Changed, Some(numbers(5, 3))), "{status:?}");
-        fixture.close();
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ErrorKind, RunDir, Server, ServerConfig, SnapshotCache};
+use bellwire::{CallError, Client, ErrorKind, RunDir, ServerConfig, SnapshotCache};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
@@ -11,7 +11,7 @@ use crate::support::guard::{PATIENCE, until};
 use crate::support::kernel;
 use crate::support::services::{Echo, Numbers, echo, numbers};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, TestServer, patient, provide_with};
+use crate::support::test_server::{Dir, Reconciled, TestServer, patient, provide_with};
 
 /// More than a session takes on either side.
 const ENOUGH: usize = 12;
@@ -23,7 +23,7 @@ pub(super) fn play(mut parent: Parent) {
     #[cfg(feature = "tokio")]
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let before = getrlimit(Resource::Nofile);
-    let mut server: Option<Server> = None;
+    let mut server = None;
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         let words: Vec<_> = line.split(' ').collect();
@@ -42,7 +42,7 @@ pub(super) fn play(mut parent: Parent) {
                 "left".to_owned()
             }
             ["incidents"] => {
-                let server = server.as_ref().unwrap();
+                let server: &Reconciled = server.as_ref().unwrap();
                 let latest = server.incidents().pop().map_or(String::new(), |one| one.to_string());
                 format!("{} {latest}", server.stats().out_of_descriptors)
             }
@@ -226,5 +226,4 @@ fn a_handshake_with_too_many_descriptors_in_flight_says_so_and_succeeds_later() 
     until("it is let in", || client.ask("open") == "ok");
     assert_eq!(client.ask("call 100 100 0 0"), "ok");
     server.ask("stop");
-    fixture.close();
 }

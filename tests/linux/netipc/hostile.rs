@@ -10,7 +10,7 @@ use bellwire::IncidentCause;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::{Fixture, Increment, config, hello};
-use crate::support::gate::{Gate, OpenOnFailure};
+use crate::support::gate::{Gate, OpenAtEnd};
 use crate::support::guard::until;
 use crate::support::netipc_peer::{Hello, INCREMENT, Peer, SNAPSHOT, chunk, header, table};
 use crate::support::test_server::{Dir, provide_with, reconcile};
@@ -224,7 +224,7 @@ fn a_request_that_the_quota_has_no_room_for_is_counted_as_lost() {
         held.pass(number);
         Ok(number)
     });
-    let _gate = OpenOnFailure(gate.clone());
+    let _gate = OpenAtEnd(Some(gate.clone()));
     // Each comes in one datagram. One is handled, and the others wait.
     let hello = Hello { max_request: 64 << 10, ..hello() };
     let payload = table(&vec![vec![0; 8]; 3_500]);

@@ -100,8 +100,6 @@ fn a_reader_cannot_change_a_snapshot() {
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
-    drop(cache);
-    fixture.close();
 }
 
 #[test]
@@ -113,7 +111,6 @@ fn a_refresh_that_finds_nothing_new_makes_no_system_call() {
     reader.tell("go");
     assert_eq!(reader.try_hear().as_deref(), Some("unchanged"));
     reader.kill();
-    fixture.close();
 }
 
 #[test]
@@ -125,5 +122,4 @@ fn a_refresh_that_finds_something_new_makes_system_calls() {
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
     reader.tell("go");
     assert_eq!(reader.try_hear(), None, "the kernel ended it");
-    fixture.close();
 }
