@@ -1,11 +1,9 @@
 //! Seeds of records and sessions: lanes that the real sender wrote, and the memory of a well-behaved peer at each load.
 
-use std::cell::RefCell;
-
+use bellwire_core::Geometry;
 use bellwire_core::lane::Lanes;
-use bellwire_core::sync::Ordering;
+use bellwire_core::sim::Sim;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Geometry, OwnMemory, PeerMemory, Word};
 
 pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut seeds = vec![
@@ -22,48 +20,29 @@ pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 
 /// The lane that a sender writes, as an input of the target `record`.
 fn written(records: &[(Kind, u32)]) -> Vec<u8> {
-    let lane = LocalLane(RefCell::new(vec![0; 4096]));
-    let mut lanes = Lanes::new(Geometry::SMALLEST, Geometry::SMALLEST);
+    let size = Geometry::SMALLEST;
+    let [writer, _] = Sim { lane: size, peer_lane: size, ..Sim::default() }.ends();
+    let mut lanes = Lanes::new(size, size);
     let mut tails = Vec::new();
     for (id, (kind, len)) in (1..).zip(records) {
         let from = lanes.position();
         let header = Header::new(*kind, Status::Ok, id, *len);
         let payload = vec![b'a'; *len as usize];
-        lanes.push(&lane, &lane, header, &payload).expect("the lane holds it");
+        lanes.push(writer.own(), writer.peer(), header, &payload).expect("the lane holds it");
         tails.push(lanes.position() - from);
     }
     let from = lanes.position();
-    lanes.push_close(&lane, CloseReason::Normal);
+    lanes.push_close(writer.own(), CloseReason::Normal);
     tails.push(lanes.position() - from);
 
     let mut input = 4000_u16.to_le_bytes().to_vec();
     input.push(tails.len() as u8);
     input.extend(tails.iter().flat_map(|tail| (*tail as u16).to_le_bytes()));
-    input.extend_from_slice(&lane.0.borrow());
+    input.extend(writer.own().lane().start(4096));
     while input.last() == Some(&0) {
         input.pop();
     }
     input
-}
-
-/// A lane in local memory.
-struct LocalLane(RefCell<Vec<u8>>);
-
-impl OwnMemory for LocalLane {
-    fn store(&self, _: Word, _: u64, _: Ordering) {}
-
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.0.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl PeerMemory for LocalLane {
-    /// The peer consumes nothing.
-    fn load(&self, _: Word, _: Ordering) -> u64 {
-        0
-    }
-
-    fn read(&self, _: usize, _: &mut [u8]) {}
 }
 
 // Inputs of the target `consumer`, in the order in which it reads them: an operation with its arguments, then the value
