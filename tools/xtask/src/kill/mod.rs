@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::faults::{CHOICE, PLANTS, Plant};
+use self::faults::{CHOICE, bugs};
 use crate::copy;
 use crate::error::Error;
 use crate::paint;
@@ -66,13 +66,13 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     plant_all(&dir)?;
     let harness = build(&dir, &[])?;
     let built = start.elapsed();
-    println!("{} bugs planted and built in {:.0} s", PLANTS.len(), built.as_secs_f64());
+    println!("{} bugs planted and built in {:.0} s", bugs().len(), built.as_secs_f64());
     let wanted = args.plant.as_deref().unwrap_or_default();
     let (mut tried, mut found) = (0, 0);
-    for (number, plant) in (1..).zip(&PLANTS).filter(|(_, plant)| plant.name.contains(wanted)) {
+    for (number, bug) in (1..).zip(bugs()).filter(|(_, bug)| bug.contains(wanted)) {
         let start = Instant::now();
         let verdict = campaign(&harness, number, args)?;
-        print(plant, &verdict, start.elapsed());
+        print(bug, &verdict, start.elapsed());
         tried += 1;
         found += usize::from(matches!(verdict, Verdict::Found { .. }));
     }
@@ -166,8 +166,7 @@ fn verdict(output: &[u8], errors: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-fn print(plant: &Plant, verdict: &Verdict, took: Duration) {
-    let name = plant.name;
+fn print(name: &str, verdict: &Verdict, took: Duration) {
     let took = took.as_secs_f64();
     match verdict {
         Verdict::Found { address, what, kills } => {
