@@ -44,41 +44,25 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     if found.is_empty() {
         return Err(TraceError::NoTarget { pid: args.pid }.into());
     }
-    outln!(
-        "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
-        "PID",
-        "COMM",
-        "ROLE",
-        "SERVICE",
-        "SESSION",
-        "PEER"
-    );
+    print(["PID", "COMM", "ROLE", "SERVICE", "SESSION", "PEER"])?;
     for process in &found {
+        let (pid, command) = (process.pid.to_string(), &process.command);
         for session in &process.sessions {
             let is_server = session.server == Some(process.pid);
             let (role, peer) =
                 if is_server { ("server", session.client) } else { ("client", session.server) };
             let peer = peer.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-            outln!(
-                "{:>8} {:<16} {role:<7} {:<32} {:>8} {peer:>8}",
-                process.pid,
-                process.command,
-                session.service,
-                session.number
-            );
+            print([&pid, command, role, &session.service, &session.number.to_string(), &peer])?;
         }
         if process.sessions.is_empty() {
             // What it can be.
-            outln!(
-                "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
-                process.pid,
-                process.command,
-                process.roles,
-                "-",
-                "-",
-                "-"
-            );
+            print([&pid, command, process.roles, "-", "-", "-"])?;
         }
     }
+    Ok(())
+}
+
+fn print([pid, command, role, service, session, peer]: [&str; 6]) -> Result<(), Error> {
+    outln!("{pid:>8} {command:<16} {role:<7} {service:<32} {session:>8} {peer:>8}");
     Ok(())
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader};
-use object::{Endianness, Object};
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 
 use crate::support::process::Process;
 use crate::support::programs::Build;
+use crate::support::semaphore::notes;
 use crate::support::tracer::{TRACER, Tracer, skip};
 
 /// The probes of a file: names, and whether the note's address has a nop.
@@ -17,32 +18,20 @@ fn probes(file: &Path) -> Vec<(String, bool)> {
     let bytes = fs::read(file).unwrap();
     let file = ElfFile::<FileHeader64<Endianness>>::parse(bytes.as_slice()).unwrap();
     let endian = file.endian();
-    let Some(section) = file.section_by_name(".note.stapsdt") else { return Vec::new() };
     let headers = file.elf_header().program_headers(endian, file.data()).unwrap();
-    let mut notes = section.elf_section_header().notes(endian, bytes.as_slice()).unwrap().unwrap();
-    let mut found = Vec::new();
-    while let Some(note) = notes.next().unwrap() {
-        let desc = note.desc();
-        let at = u64::from_le_bytes(desc[..8].try_into().unwrap());
-        let mut texts = desc[24..].split(|&byte| byte == 0);
-        if texts.next() != Some(b"bellwire") {
-            // Of glibc, in a static program.
-            continue;
-        }
-        let name = String::from_utf8(texts.next().unwrap().to_vec()).unwrap();
+    let is_there = |at: u64| {
         let segment = headers.iter().find(|header| {
             let from = header.p_vaddr(endian);
             header.p_type(endian) == object::elf::PT_LOAD
                 && header.p_flags(endian) & object::elf::PF_X != 0
                 && (from..from + header.p_filesz(endian)).contains(&at)
         });
-        let is_there = segment.is_some_and(|header| {
+        segment.is_some_and(|header| {
             let offset = usize::try_from(at - header.p_vaddr(endian) + header.p_offset(endian));
             [0x90, 0x1f].contains(&bytes[offset.unwrap()])
-        });
-        found.push((name, is_there));
-    }
-    found
+        })
+    };
+    notes(&file).into_iter().map(|(name, [nop, _])| (name, is_there(nop))).collect()
 }
 
 /// Traces 20 calls from a client to a server, which is of another program.

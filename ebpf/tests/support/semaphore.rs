@@ -46,19 +46,30 @@ fn base(pid: u32, file: &Path) -> u64 {
     u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap()
 }
 
-/// The addresses of the nop and of the semaphore: the first and the third word of the note.
+/// The addresses of the nop and of the semaphore.
 fn linked_at(file: &Path, probe: &str) -> [u64; 2] {
-    let names = format!("bellwire\0{probe}\0");
     let bytes = std::fs::read(file).unwrap();
-    let file = ElfFile::<FileHeader64<Endianness>>::parse(bytes.as_slice()).unwrap();
-    let section = file.section_by_name(".note.stapsdt").unwrap();
-    let notes = section.elf_section_header().notes(file.endian(), bytes.as_slice());
+    let file = ElfFile::parse(bytes.as_slice()).unwrap();
+    let found = notes(&file).into_iter().find(|(name, _)| name == probe);
+    found.unwrap_or_else(|| panic!("no probe {probe}")).1
+}
+
+/// The names of a file's probes, and the addresses of the nop and of the semaphore: the first and the third word of a note.
+pub(crate) fn notes(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Vec<(String, [u64; 2])> {
+    let Some(section) = file.section_by_name(".note.stapsdt") else { return Vec::new() };
+    let notes = section.elf_section_header().notes(file.endian(), file.data());
     let mut notes = notes.unwrap().unwrap();
+    let mut found = Vec::new();
     while let Some(note) = notes.next().unwrap() {
         let desc = note.desc();
-        if desc[24..].starts_with(names.as_bytes()) {
-            return [0, 16].map(|at| u64::from_le_bytes(desc[at..at + 8].try_into().unwrap()));
+        let mut texts = desc[24..].split(|&byte| byte == 0);
+        // Of glibc, in a static program.
+        if texts.next() != Some(b"bellwire") {
+            continue;
         }
+        let name = String::from_utf8(texts.next().unwrap().to_vec()).unwrap();
+        let word = |at: usize| u64::from_le_bytes(desc[at..at + 8].try_into().unwrap());
+        found.push((name, [0, 16].map(word)));
     }
-    panic!("no probe {probe}");
+    found
 }
