@@ -7,7 +7,6 @@ use rustix::io::retry_on_intr;
 
 use super::eventfd::{event, ring};
 use super::pingpong::{Link, PingPong, answer};
-use super::private::Private;
 use super::process::{Peer, RoleResult, spawn};
 use super::{Cpus, Error, Result};
 
@@ -50,7 +49,6 @@ pub struct End {
     /// In `epoll`.
     _theirs: OwnedFd,
     events: Vec<epoll::Event>,
-    nothing: [Private; 2],
 }
 
 impl End {
@@ -61,8 +59,7 @@ impl End {
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &theirs, EventData::new_u64(TURN), edge)
             .map_err(Error::system("watch an eventfd"))?;
-        let (events, nothing) = (Vec::with_capacity(2), [Private::new(0), Private::new(0)]);
-        Ok(End { mine, epoll, _theirs: theirs, events, nothing })
+        Ok(End { mine, epoll, _theirs: theirs, events: Vec::with_capacity(2) })
     }
 }
 
@@ -86,10 +83,5 @@ impl Link for End {
             return Err(Error::PeerGone { role: ROLE });
         }
         Ok(())
-    }
-
-    fn buffers(&mut self) -> (&mut Private, &Private) {
-        let [outgoing, incoming] = &mut self.nothing;
-        (outgoing, incoming)
     }
 }

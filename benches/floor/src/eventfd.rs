@@ -6,7 +6,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, retry_on_intr, write};
 
 use super::pingpong::{Link, PingPong, answer};
-use super::private::Private;
 use super::process::{Peer, RoleResult, spawn};
 use super::{Cpus, Error, Result};
 
@@ -29,27 +28,20 @@ impl Floor {
             // The counter is far from full: the write cannot fail or block.
             let _ = write(&dead, &GONE.to_ne_bytes());
         })?;
-        Ok(PingPong::new(child, End::new(mine, theirs)))
+        Ok(PingPong::new(child, End { mine, theirs }))
     }
 }
 
 /// The other process.
 pub fn peer(peer: &mut Peer) -> RoleResult {
-    let end = End::new(peer.descriptor()?, peer.descriptor()?);
-    Ok(answer(peer, end)?)
+    let (mine, theirs) = (peer.descriptor()?, peer.descriptor()?);
+    Ok(answer(peer, End { mine, theirs })?)
 }
 
 /// One end: writes `mine`, reads `theirs`.
 pub struct End {
     mine: OwnedFd,
     theirs: OwnedFd,
-    nothing: [Private; 2],
-}
-
-impl End {
-    fn new(mine: OwnedFd, theirs: OwnedFd) -> End {
-        End { mine, theirs, nothing: [Private::new(0), Private::new(0)] }
-    }
 }
 
 impl Link for End {
@@ -69,11 +61,6 @@ impl Link for End {
             return Err(Error::PeerGone { role: ROLE });
         }
         Ok(())
-    }
-
-    fn buffers(&mut self) -> (&mut Private, &Private) {
-        let [outgoing, incoming] = &mut self.nothing;
-        (outgoing, incoming)
     }
 }
 

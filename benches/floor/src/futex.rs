@@ -4,7 +4,6 @@ use rustix::io::Errno;
 use rustix::thread::futex::{Flags, wait, wake};
 
 use super::pingpong::{Link, PingPong, answer};
-use super::private::Private;
 use super::process::{Peer, RoleResult, spawn};
 use super::shared::{LINE, Region, Word};
 use super::sync::{AtomicU32, Ordering};
@@ -47,19 +46,11 @@ pub struct End {
     theirs: Word<AtomicU32>,
     sent: u32,
     seen: u32,
-    nothing: [Private; 2],
 }
 
 impl End {
     fn new(region: &Region, [mine, theirs]: [usize; 2]) -> Result<End> {
-        let nothing = [Private::new(0), Private::new(0)];
-        Ok(End {
-            mine: region.word(mine)?,
-            theirs: region.word(theirs)?,
-            sent: 0,
-            seen: 0,
-            nothing,
-        })
+        Ok(End { mine: region.word(mine)?, theirs: region.word(theirs)?, sent: 0, seen: 0 })
     }
 }
 
@@ -90,11 +81,6 @@ impl Link for End {
                 _ => {}
             }
         }
-    }
-
-    fn buffers(&mut self) -> (&mut Private, &Private) {
-        let [outgoing, incoming] = &mut self.nothing;
-        (outgoing, incoming)
     }
 }
 

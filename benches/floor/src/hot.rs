@@ -125,8 +125,8 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
         Ok(())
     }
 
-    fn buffers(&mut self) -> (&mut Private, &Private) {
-        (&mut self.outgoing, &self.incoming)
+    fn buffers(&mut self) -> Option<(&mut Private, &Private)> {
+        Some((&mut self.outgoing, &self.incoming))
     }
 }
 
