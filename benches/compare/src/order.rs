@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::Outcome;
 use crate::clock::Usage;
 use crate::contender::Counters;
-use crate::sink::Received;
 
 /// The messages between clients and coordinator around [`Order::One`].
 pub(crate) const WORD: &[u8] = b"word";
@@ -53,25 +52,16 @@ pub(crate) struct Done {
     pub(crate) counters: Counters,
 }
 
-/// What a server is to do.
+/// What a server is to do, and what it answers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ServerOrder {
+    /// Its [`Usage`] and [`Counters`].
     Usage,
-    /// Publish the next generation.
+    /// Publish the next generation: when it began.
     Publish,
-    /// Wait for the end of a stream.
+    /// Wait for the end of a stream: [`Received`](crate::sink::Received).
     Received,
-}
-
-/// What a server says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ServerSays {
-    Usage(Usage, Counters),
-    /// When it began.
-    Published(u64),
-    Received(Received),
 }
 
 /// An answer, or the sentence why there is none.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bellwire_cgroups::{self as cgroups, Meta, Mode, synthetic};
 use bellwire_floor::process::Peer;
+use serde_json::to_value;
 
 use crate::Outcome;
 use crate::burst::Burst;
@@ -11,7 +12,7 @@ use crate::clock::{self, Usage};
 use crate::contender::{Contender, Server};
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
-use crate::order::{ServerOrder, ServerSays, obey};
+use crate::order::{ServerOrder, obey};
 use crate::sink::Sink;
 
 /// How long the end of a stream is waited for.
@@ -44,15 +45,15 @@ pub(crate) fn run<C: Contender>(serve: &Serve<'_>) -> Outcome<()> {
     }
     peer.ready()?;
     obey(peer, |order| match order {
-        ServerOrder::Usage => Ok(ServerSays::Usage(Usage::of_this_process()?, server.counters())),
-        ServerOrder::Received => Ok(ServerSays::Received(Sink::received(STREAM_ENDS_WITHIN)?)),
+        ServerOrder::Usage => Ok(to_value((Usage::of_this_process()?, server.counters()))?),
+        ServerOrder::Received => Ok(to_value(Sink::received(STREAM_ENDS_WITHIN)?)?),
         ServerOrder::Publish => {
             let began = clock::now();
             match load.work {
                 Work::Events { size } => server.send_burst(Burst::new(size, handler))?,
                 _ => server.publish(snapshots.next().ok_or("no snapshot to publish")?)?,
             }
-            Ok(ServerSays::Published(began))
+            Ok(began.into())
         }
     })
 }

@@ -13,7 +13,7 @@ use crate::burst::EVENTS;
 use crate::clock::{self, Usage};
 use crate::contender::{Counters, Entry};
 use crate::load::{Place, Placing};
-use crate::order::{Done, Order, ServerOrder, ServerSays, WORD, ask, hear, tell};
+use crate::order::{Done, Order, ServerOrder, WORD, ask, hear, tell};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
 use crate::sink::Received;
@@ -163,9 +163,7 @@ impl Testbed {
     }
 
     fn wait_for_stream(&mut self) -> Outcome<Received> {
-        let ServerSays::Received(received) = ask(&self.server, &ServerOrder::Received)? else {
-            return Err("the server answered something else".into());
-        };
+        let received: Received = ask(&self.server, &ServerOrder::Received)?;
         if received.wrong > 0 {
             let (wrong, all) = (received.wrong, received.operations);
             return Err(format!("{wrong} of {all} messages arrived falsified, lost or out of order: do not use these figures").into());
@@ -215,10 +213,7 @@ impl Testbed {
 
     /// Has the server publish. When it began.
     fn publish(&self) -> Outcome<u64> {
-        match ask(&self.server, &ServerOrder::Publish)? {
-            ServerSays::Published(began) => Ok(began),
-            _ => Err("the server answered something else".into()),
-        }
+        ask(&self.server, &ServerOrder::Publish)
     }
 
     /// One operation of each, which all begin at the start word, and `then` something else. No client reports its own before
@@ -240,10 +235,7 @@ impl Testbed {
     }
 
     fn usage(&self) -> Outcome<(Usage, Counters)> {
-        match ask(&self.server, &ServerOrder::Usage)? {
-            ServerSays::Usage(usage, counters) => Ok((usage, counters)),
-            _ => Err("the server answered something else".into()),
-        }
+        ask(&self.server, &ServerOrder::Usage)
     }
 
     fn signal(&self, signal: Signal) -> Outcome<()> {
