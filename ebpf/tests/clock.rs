@@ -50,11 +50,26 @@ fn compare(server: &str, client: &str, calls: &str, rate: &str, margins: [u64; 2
 }
 
 #[test]
-fn calls_take_as_long_as_by_their_own_clock() {
+fn a_hot_call_takes_as_long_as_by_its_own_clock() {
     compare("hot", "hot", "300000 64 0", "2000", HOT_MARGINS);
-    // A busy handler.
+}
+
+#[test]
+fn a_hot_call_with_a_busy_handler_takes_as_long_as_by_its_own_clock() {
     compare("hot", "hot", "20000 64 20", "all", MARGINS);
+}
+
+#[test]
+fn a_parked_call_takes_as_long_as_by_its_own_clock() {
     compare("parked", "parked", "2000 64 50 300", "2000", MARGINS);
+}
+
+#[test]
+fn a_call_of_two_mebibytes_takes_as_long_as_by_its_own_clock() {
     compare("parked", "parked", "400 2097152 500", "2000", MARGINS);
+}
+
+#[test]
+fn a_call_of_a_worker_takes_as_long_as_by_its_own_clock() {
     compare("workers", "parked", "2000 64 50 300", "2000", MARGINS);
 }
