@@ -107,7 +107,7 @@ fn a_call_that_is_left_out_ends_a_provider() {
 /// A provider and a client with what is said to be enough: no other call, and few descriptors.
 #[test]
 fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
-    const CLIENT: &[(Resource, u64)] = &few(16);
+    const CLIENT: &[(Resource, u64)] = &few(18);
     const fn few(descriptors: u64) -> [(Resource, u64); 4] {
         let [core] = *NO_CORE;
         [(Resource::Nofile, descriptors), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20), core]
