@@ -89,7 +89,7 @@ fn a_session_is_mapped_by_its_two_ends_alone_and_by_no_descriptor() {
     let of_sessions = |memory: &BTreeMap<u64, (String, u64)>| {
         memory
             .iter()
-            .filter(|(_, (name, _))| name.contains("-page-") || name.contains("-lane-"))
+            .filter(|(_, (name, _))| name.starts_with("page-") || name.starts_with("lane-"))
             .map(|(inode, _)| *inode)
             .collect::<Vec<_>>()
     };
