@@ -71,8 +71,10 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
                 print(&delivery, args)?;
             }
             Ok(None) if !has_looked && left != Some(moment) => {
-                has_looked = true;
-                let why = match subscriber.state() {
+                let state = subscriber.state();
+                // A handshake may take longer, and be refused then.
+                has_looked = state != State::Connecting;
+                let why = match state {
                     State::Refused { reason, .. } | State::Failed { reason, .. } => reason.into(),
                     State::Absent => format!("waiting for a provider of {}", args.service),
                     _ => continue,
