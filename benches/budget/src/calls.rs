@@ -61,7 +61,8 @@ fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
         }
         drop(client);
         provider.stop();
-        if samples > 0 {
+        // Of few samples each may have been held up.
+        if samples >= SAMPLES / 4 {
             return;
         }
     }
