@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use Takes::{Everything, Nothing, Sessions};
+use Takes::{Everything, Nothing, OwnSessions, Sessions};
 use output::Output;
 use report::{print_slowest, print_summary};
 use runner::Runner;
@@ -24,13 +24,15 @@ pub(crate) struct Job {
     after: &'static [&'static str],
 }
 
-/// What a job wants for itself: two that want the same do not run at the same time.
+/// What a job wants for itself, which says what may not run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     /// It runs nothing of what it builds, or not as processes that others of this machine see.
     Nothing,
-    /// It runs processes with sessions: another such job would see them, or replace their programs in `target/debug`.
+    /// It runs processes with sessions, and looks at those of others: no job with sessions may run beside it.
     Sessions,
+    /// It runs processes with sessions, and looks at no others.
+    OwnSessions,
     /// It measures, or shares a folder with others: it runs alone.
     Everything,
 }
@@ -70,7 +72,8 @@ impl Job {
     fn may_run_beside(&self, other: &Self) -> bool {
         match (self.takes, other.takes) {
             (Everything, _) | (_, Everything) => false,
-            (mine, others) => mine != others || mine == Nothing,
+            (Sessions, others) | (others, Sessions) => others == Nothing,
+            (Nothing | OwnSessions, Nothing | OwnSessions) => true,
         }
     }
 }
@@ -95,23 +98,23 @@ pub(crate) const JOBS: [Job; 31] = [
         .after(&["test", "loom"]),
     further("mutants", "the loom tests notice every weakened ordering").after(&["clippy", "loom"]),
     further("kill", "a peer that is killed at any point; injected faults are found")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("fuzz", "what a peer may send, and what its memory may say"),
     further("benches", "bellwire-bench, which links what it compares with: lints and tests")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("budget", "what the hot paths cost: instructions, allocations, ratios")
         .takes(Everything),
     further("sanitizers", "the tests with AddressSanitizer, ThreadSanitizer and valgrind")
         .takes(Everything),
     further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("trace", "the tracer: lints, tests as root, and a static build").takes(Sessions),
     further("c", "the C library: its header, its symbols, and C and C++ programs that use it")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("go", "the Go module: lints, vectors, races, and each two of Rust, C and Go")
-        .takes(Sessions),
+        .takes(OwnSessions),
     further("windows", "core for Windows and for no operating system at all"),
     further("wine", "the Windows transport, facade and command: lints, and tests under Wine")
         .takes(Everything),
@@ -336,6 +339,8 @@ mod tests {
     fn a_job_starts_only_beside_jobs_that_do_not_want_the_same() {
         for (waiting, running, starts) in [
             (&["soak"][..], &["test"][..], None),
+            (&["soak"], &["kill"], Some(0)),
+            (&["trace"], &["soak"], None),
             (&["soak", "fuzz"], &["test"], Some(1)),
             (&["budget", "soak"], &["loom"], Some(1)),
             (&["budget", "soak"], &[], Some(0)),
