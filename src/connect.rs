@@ -10,7 +10,7 @@ use bellwire_core::lane::{LaneTerms, Lanes};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, RefuseCode, Role, SAMPLES, Welcome,
 };
-use bellwire_core::{Geometry, Instant, Limits, ServiceName, Spin, SpinCounter, SpinPolicy};
+use bellwire_core::{Geometry, Instant, Limits, ServiceName, Spin, SpinPolicy};
 use bellwire_probes as probes;
 use zerocopy::IntoBytes;
 
@@ -196,18 +196,9 @@ impl Connecting {
         let max = self.spin.max.saturating_mul(2);
         let mut spin = Spin::new(SpinPolicy { max, worth: max });
         let began = clock::now();
-        let mut counter = SpinCounter::new(spin.budget());
-        let yields = || {
-            std::thread::yield_now();
-            false
-        };
-        loop {
-            if wait(began)? {
-                return Ok(());
-            }
-            if clock::now() >= until || !spin.tick(&mut counter, clock::now, yields) {
-                break;
-            }
+        let is_over = || wait(began).map(|came| came || clock::now() >= until);
+        if spin.poll(clock::now, std::thread::yield_now, is_over)? {
+            return Ok(());
         }
         wait(until).map(|_| ())
     }

@@ -247,6 +247,38 @@ impl Spin {
         true
     }
 
+    /// Spins with a poll that takes longer than reading the clock: a system call. Returns whether it found anything; a wait that
+    /// is not spun for counts as a park.
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    pub fn poll<E>(
+        &mut self,
+        clock: impl Fn() -> Instant,
+        yield_now: impl Fn(),
+        mut poll: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let budget = self.budget();
+        if budget == 0 {
+            self.parked(None, None);
+            return Ok(false);
+        }
+        let mut counter = SpinCounter::new(budget);
+        loop {
+            if poll()? {
+                self.hit(counter.spun());
+                return Ok(true);
+            }
+            let yields = || {
+                yield_now();
+                false
+            };
+            if !self.tick(&mut counter, &clock, yields) {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Limits a spin to `worth` while another thread computes on this processor: the scheduler runs a sleeping thread
     /// when it is rung, but not a spinning one.
     pub fn shorten(&self, counter: &mut SpinCounter, now: Instant) {
@@ -328,6 +360,35 @@ mod tests {
             assert!(spin.budget() > 0);
             spin.hit(200);
         }
+    }
+
+    #[test]
+    fn polls_that_find_nothing_end_after_a_while_and_are_tried_again_later() {
+        let max = Duration::from_micros(60);
+        let mut spin = Spin::new(SpinPolicy { max, worth: max });
+        let now = core::cell::Cell::new(0);
+        let clock = || Instant::from_nanos(now.replace(now.get() + 1_000));
+        let mut polls = Vec::new();
+        for _ in 0..100 {
+            let mut count = 0;
+            let found = spin.poll(
+                clock,
+                || {},
+                || {
+                    count += 1;
+                    Ok::<_, ()>(false)
+                },
+            );
+            assert_eq!(found, Ok(false));
+            polls.push(count);
+        }
+        assert!(polls[..4].iter().all(|count| (15..=62).contains(count)), "{polls:?}");
+        assert!(polls[4..68].iter().all(|count| *count == 0), "{polls:?}");
+        assert!(polls[68] > 0, "{polls:?}");
+        let mut spin = Spin::new(SpinPolicy::default());
+        assert_eq!(spin.poll(clock, || {}, || Ok::<_, ()>(true)), Ok(true));
+        assert_eq!(spin.poll(clock, || {}, || Err(7)), Err(7));
+        assert_eq!(Spin::new(SpinPolicy::NEVER).poll(clock, || {}, || Err(7)), Ok(false));
     }
 
     #[test]

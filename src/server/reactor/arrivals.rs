@@ -1,12 +1,13 @@
 //! From a connection to an open session: the handshake, its deadline, and the limit on concurrent handshakes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::end::Why;
 use bellwire_core::wire::RefuseCode;
-use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
+use bellwire_core::{Instant, Spin, SpinPolicy};
 
 use super::metrics::{self, SessionGauges};
 use super::{Reactor, Slot, SlotState};
@@ -182,29 +183,18 @@ impl Reactor {
         if !std::mem::take(&mut self.arrivals.is_expecting) {
             return false;
         }
-        let budget = self.arrivals.spin.budget();
-        if budget == 0 {
-            self.arrivals.spin.parked(None, None);
-            return false;
+        let Self { arrivals, poller, .. } = self;
+        let poll = || {
+            // An interrupted wait is one without events.
+            let _ = poller.wait(events, Some(Duration::ZERO));
+            Ok::<_, Infallible>(events.iter().next().is_some())
+        };
+        let Ok(has_come) = arrivals.spin.poll(clock::now, std::thread::yield_now, poll);
+        if has_come {
+            self.dispatch(events);
+            self.expire(clock::now());
         }
-        let mut counter = SpinCounter::new(budget);
-        loop {
-            let _ = self.poller.wait(events, Some(Duration::ZERO));
-            let spin = &mut self.arrivals.spin;
-            if events.iter().next().is_some() {
-                spin.hit(counter.spun());
-                self.dispatch(events);
-                self.expire(clock::now());
-                return true;
-            }
-            let yields = || {
-                std::thread::yield_now();
-                false
-            };
-            if !spin.tick(&mut counter, clock::now, yields) {
-                return false;
-            }
-        }
+        has_come
     }
 
     pub(super) fn advance_handshake(&mut self, slot: usize) {
