@@ -56,6 +56,19 @@ fn a_provider_that_is_not_there_yet_is_waited_for_and_that_is_told() {
 }
 
 #[test]
+fn a_refusal_that_takes_its_time_is_told() {
+    let Some(place) = Place::with_shell() else { return };
+    let mut provider = place.provider();
+    provider.signal(Signal::Stop);
+    let mut watch = place.start(&["watch", "cgroups-snapshot", "--method", "77"]);
+    // It looks after 100 ms, while the provider is stopped.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    provider.signal(Signal::Cont);
+    watch.stderr_until("not method 77");
+    assert!(provider.end_by(Signal::Term).success());
+}
+
+#[test]
 fn what_was_missed_is_counted() {
     let Some(place) = Place::with_shell() else { return };
     let (_server, publisher) = provider(&place);
