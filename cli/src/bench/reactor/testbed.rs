@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellwire_process::usage;
+use clap::ValueEnum;
 
 use super::load::histogram;
 use super::protocol::{Connected, Done, Load, Order, Serving};
@@ -31,8 +32,8 @@ impl Testbed {
     ) -> Result<Result<Self, String>, Failure> {
         let place = dir.join(subject.as_str());
         std::fs::create_dir(&place)?;
-        // As clap spells it.
-        let kind = format!("--subject={}", subject.as_str().to_lowercase().replace('_', "-"));
+        let kind = subject.to_possible_value();
+        let kind = kind.map_or_else(String::new, |kind| format!("--subject={}", kind.get_name()));
         let socket = format!("--socket={}", place.join("plain.sock").display());
         let count = format!("--sessions={sessions}");
         let spin = args.spin.map(|spin| format!("--spin={}ns", spin.as_nanos()));
