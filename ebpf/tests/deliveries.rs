@@ -1,4 +1,4 @@
-//! Snapshots, events and one-way requests: each reader's table, with delays that were planted.
+//! Snapshots, events and one-way requests: each reader's table, with delays that were injected.
 
 use std::process::Command;
 

@@ -117,11 +117,11 @@ fn every_slow_call_among_hot_ones_is_found() {
     assert!(status.success(), "{messages}");
     let found: Vec<u64> =
         of(&calls, client.pid()).iter().map(|call| call["sequence"].as_u64().unwrap()).collect();
-    let planted = (0..ROUNDS).flat_map(|round| {
+    let delayed = (0..ROUNDS).flat_map(|round| {
         let first = 20 + round * (FAST + SLOW) + FAST + 1;
         first..first + SLOW
     });
-    let missing: Vec<u64> = planted.filter(|sequence| !found.contains(sequence)).collect();
+    let missing: Vec<u64> = delayed.filter(|sequence| !found.contains(sequence)).collect();
     // A client that lost its processor before it read the clock did not notice; that is reported.
     let lost =
         calls.iter().filter(|line| line["pid"] == client.pid() && line["preempted"].is_string());

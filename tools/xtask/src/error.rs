@@ -44,14 +44,8 @@ pub(crate) enum Error {
     NoTarget { name: String, known: String },
     #[error("the fuzz targets do not build: the reason is above; libFuzzer needs g++")]
     Targets,
-    #[error(
-        "the double fetch \"{about}\" does not build; mend tools/xtask/src/fuzz/planted.rs:\n{log}"
-    )]
-    PlantBuild { about: &'static str, log: String },
-    #[error(
-        "cannot plant \"{about}\": {} changed; mend tools/xtask/src/fuzz/planted.rs", file.display()
-    )]
-    Plant { about: &'static str, file: PathBuf },
+    #[error("cannot inject {fault:?}: {file} changed; say where it goes now in tools/xtask/src")]
+    Fault { fault: &'static str, file: &'static str },
     #[error("nothing is written down in {}: run `cargo xtask test test loom` first", dir.display())]
     NothingRan { dir: PathBuf },
     #[error("{}: {what}", path.display())]

@@ -7,6 +7,7 @@
 mod budget;
 mod copy;
 mod error;
+mod faults;
 mod figures;
 mod fuzz;
 mod jobs;

@@ -29,27 +29,13 @@ pub(super) struct Build {
 
 impl Build {
     /// Builds these targets.
-    pub(super) fn build(&self, targets: &[&str]) -> Result<(), Error> {
+    pub(super) fn build(&self, targets: &[&str], options: &[&str]) -> Result<(), Error> {
         let mut command = self.command();
-        for target in targets {
-            command.args(["--bin", target]);
+        command.args(options).args(targets.iter().flat_map(|target| ["--bin", *target]));
+        match command.status().map_err(Error::spawn("cargo"))?.success() {
+            true => Ok(()),
+            false => Err(Error::Targets),
         }
-        if command.status().map_err(Error::spawn("cargo"))?.success() {
-            Ok(())
-        } else {
-            Err(Error::Targets)
-        }
-    }
-
-    /// Builds a target that needs nothing but core. `Err` inside holds what the compiler said.
-    pub(super) fn build_quietly(&self, target: &str) -> Result<Result<(), String>, Error> {
-        let output = self
-            .command()
-            .args(["--quiet", "--no-default-features", "--bin", target])
-            .output()
-            .map_err(Error::spawn("cargo"))?;
-        let log = || String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(if output.status.success() { Ok(()) } else { Err(log()) })
     }
 
     fn command(&self) -> Command {

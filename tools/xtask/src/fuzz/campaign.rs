@@ -17,6 +17,8 @@ use crate::queue::{self, lock};
 pub(super) struct Run {
     pub(super) target: String,
     pub(super) program: PathBuf,
+    /// A variable of its environment.
+    pub(super) variable: Option<(&'static str, String)>,
     /// Where new inputs go, then where others are.
     pub(super) corpora: Vec<PathBuf>,
     /// Where libFuzzer stores the input that ends the run.
@@ -122,6 +124,7 @@ fn command(run: &Run) -> Command {
         .args(&run.options)
         .args(&run.corpora)
         .env("RUST_BACKTRACE", "0")
+        .envs(run.variable.iter().map(|(name, value)| (*name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -1,11 +1,11 @@
 //! Run the fuzz targets, each for so many seconds; and show that they find injected faults.
 //!
 //! The targets are in `fuzz/`, laid out as cargo-fuzz has them, and [`build`] builds them as it does. [`campaign`]
-//! runs them, [`report`] reads what libFuzzer prints, [`planted`] faults double fetches.
+//! runs them, [`report`] reads what libFuzzer prints, [`faults`] has the double fetches.
 
 mod build;
 mod campaign;
-mod planted;
+mod faults;
 mod report;
 
 use std::fs;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use self::build::Build;
 use self::campaign::{Event, Finding, Run};
-use self::planted::{PLANTS, Plant};
+pub(crate) use self::faults::FAULTS;
+use crate::copy;
 use crate::error::Error;
 use crate::paint;
 use crate::root::target_dir;
@@ -31,9 +32,9 @@ pub(crate) struct Args {
     /// How many targets run at the same time; one for each processor by default.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Then inject double fetches into a copy of core, one at a time: each must be found within 10 000 executions.
+    /// Then inject double fetches into a copy of core, one at a time: each must be found within 50 000 executions.
     #[arg(long)]
-    planted: bool,
+    faults: bool,
 }
 
 /// Runs the targets and prints what became of them; `true` when no guarantee was broken, and every injected fault was
@@ -49,7 +50,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
         .collect();
     let start = Instant::now();
     let build = Build { root: root.to_path_buf(), target: target_dir(root).join("fuzz") };
-    build.build(&names)?;
+    build.build(&names, &[])?;
     println!("built in {}; each runs for {} s", seconds(start.elapsed()), args.seconds);
 
     let runs: Vec<Run> = names.iter().map(|name| plan(&build, name, args.seconds)).collect();
@@ -57,8 +58,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let mut findings = campaign::run_all(&runs, jobs(args), tell)?;
     findings.sort_by(|a, b| a.target.cmp(&b.target));
     print_table(&findings);
-    let missed = if args.planted { look_for_faults(&build)? } else { 0 };
-    print_summary(&findings, args.planted.then_some(missed), start.elapsed());
+    let missed = if args.faults { look_for_faults(&build)? } else { 0 };
+    print_summary(&findings, args.faults.then_some(missed), start.elapsed());
     Ok(missed == 0 && findings.iter().all(|finding| finding.passed))
 }
 
@@ -87,6 +88,7 @@ fn plan(build: &Build, target: &str, seconds: u32) -> Run {
     Run {
         target: target.to_owned(),
         program: build.program(target),
+        variable: None,
         corpora: vec![build.target.join("corpus").join(target), fuzz.join("seeds").join(target)],
         artifacts: fuzz.join("artifacts").join(target),
         log: build.target.join("logs").join(target),
@@ -143,40 +145,46 @@ fn print_table(findings: &[Finding]) {
     }
 }
 
-/// Searches for every injected fault; returns how many were missed.
+/// Searches for every injected fault in a copy of the workspace, where all are built in at once; returns how many were missed.
 fn look_for_faults(build: &Build) -> Result<usize, Error> {
-    println!("\n{}", paint::bold("planted double fetches, each looked for without a seed"));
-    let copied = planted::copied(build, &build.target.with_file_name("fuzz-planted"))?;
+    println!("\n{}", paint::bold("injected double fetches, each looked for without a seed"));
+    let dir = build.target.with_file_name("fuzz-faults");
+    copy::dir(&build.root, &dir)?;
+    FAULTS.inject(&build.root, &dir)?;
+    let copied = Build { target: dir.join("target"), root: dir };
+    copy::built(&build.target, &copied.target)?;
+    // Nothing but core: the rest need not be built again.
+    copied.build(&[faults::TARGET], &["--no-default-features"])?;
     let mut missed = 0;
-    for plant in &PLANTS {
-        let (finding, why) = planted::look_for(plant, &build.root, &copied)?;
-        print_plant(plant, &finding, why.as_deref());
+    for (number, fault) in FAULTS.names() {
+        let (finding, why) = faults::look_for(number, &copied)?;
+        print_fault(fault, &finding, why.as_deref());
         missed += usize::from(why.is_some());
     }
     Ok(missed)
 }
 
-fn print_plant(plant: &Plant, finding: &Finding, why: Option<&str>) {
+fn print_fault(fault: &str, finding: &Finding, why: Option<&str>) {
     let executions = finding.progress.executions;
     match why {
         None => println!(
-            "{}  {:<50} {executions:>6} executions: {}",
+            "{}  {fault:<50} {executions:>6} executions: {}",
             paint::green("found "),
-            plant.about,
             finding.progress.panic.get(1).map_or("", String::as_str)
         ),
-        Some(why) => println!("{}  {}: {why}", paint::red("MISSED"), plant.about),
+        Some(why) => println!("{}  {fault}: {why}", paint::red("MISSED")),
     }
 }
 
 fn print_summary(findings: &[Finding], missed: Option<usize>, took: Duration) {
     let executions: u64 = findings.iter().map(|finding| finding.progress.executions).sum();
     let broken = findings.iter().filter(|finding| !finding.passed).count();
-    let planted = missed.map_or_else(String::new, |missed| {
-        format!("; {} of {} double fetches found", PLANTS.len() - missed, PLANTS.len())
+    let found = missed.map_or_else(String::new, |missed| {
+        let faults = FAULTS.names().count();
+        format!("; {} of {faults} double fetches found", faults - missed)
     });
     println!(
-        "\nsummary: {} targets, {executions} executions, {broken} broken{planted}; {}",
+        "\nsummary: {} targets, {executions} executions, {broken} broken{found}; {}",
         findings.len(),
         seconds(took)
     );

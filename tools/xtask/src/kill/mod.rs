@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::faults::{CHOICE, bugs};
+pub(crate) use self::faults::FAULTS;
 use crate::copy;
 use crate::error::Error;
+use crate::faults::ACTIVE;
 use crate::paint;
 use crate::root::target_dir;
 
@@ -41,21 +42,21 @@ pub(crate) struct Args {
     faults: bool,
     /// Only the faults whose name contains this, and nothing else.
     #[arg(long, value_name = "TEXT")]
-    plant: Option<String>,
+    fault: Option<String>,
 }
 
 /// How many points an injected fault gets to show itself.
-const POINTS_FOR_A_PLANT: u64 = 10_000;
+const POINTS_FOR_A_FAULT: u64 = 10_000;
 /// How long a survivor gets to put everything back there, in seconds. One that never does costs twice that.
-const PATIENCE_FOR_A_PLANT: u64 = 4;
+const PATIENCE_FOR_A_FAULT: u64 = 4;
 
-/// Kills, and faults if asked; `false` when a survivor failed, or a bug was not found.
+/// Kills, and faults if asked; `false` when a survivor failed, or a fault was not found.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let dir = target_dir(root).join("kill");
     fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
     // What is the same there already is left alone, so that only what has changed is built again.
     copy::dir(root, &dir)?;
-    let only_faults = args.plant.is_some();
+    let only_faults = args.fault.is_some();
     if !only_faults && !kill(&dir, args)? {
         return Ok(false);
     }
@@ -63,37 +64,24 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
         return Ok(true);
     }
     let start = Instant::now();
-    plant_all(&dir)?;
+    FAULTS.inject(root, &dir)?;
     let harness = build(&dir, &[])?;
-    let built = start.elapsed();
-    println!("{} bugs planted and built in {:.0} s", bugs().len(), built.as_secs_f64());
-    let wanted = args.plant.as_deref().unwrap_or_default();
+    println!("all faults built in {:.0} s", start.elapsed().as_secs_f64());
+    let wanted = args.fault.as_deref().unwrap_or_default();
     let (mut tried, mut found) = (0, 0);
-    for (number, bug) in (1..).zip(bugs()).filter(|(_, bug)| bug.contains(wanted)) {
+    for (number, fault) in FAULTS.names().filter(|(_, fault)| fault.contains(wanted)) {
         let start = Instant::now();
         let verdict = campaign(&harness, number, args)?;
-        print(bug, &verdict, start.elapsed());
+        print(fault, &verdict, start.elapsed());
         tried += 1;
         found += usize::from(matches!(verdict, Verdict::Found { .. }));
     }
     println!(
-        "summary: {}{found} of {tried} planted bugs found; {:.0} s",
+        "summary: {}{found} of {tried} injected faults found; {:.0} s",
         if only_faults { String::new() } else { format!("{} kills survived; ", args.points) },
         start.elapsed().as_secs_f64()
     );
     Ok(found == tried && found > 0)
-}
-
-/// Injects all faults into the copy, each to be chosen when the harness runs.
-fn plant_all(dir: &Path) -> Result<(), Error> {
-    for file in faults::files() {
-        let path = dir.join(file);
-        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        let gone =
-            |bug| Error::Harness { log: format!("{file} has changed: where does {bug:?} go now?") };
-        copy::write(&path, faults::apply(file, &text).map_err(gone)?)?;
-    }
-    Ok(())
 }
 
 /// Builds the harness, optimised: it is stepped through instruction by instruction.
@@ -139,10 +127,10 @@ enum Verdict {
 /// Kills until the fault is found, or for the number of points that a fault gets.
 fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error> {
     let mut command = Command::new(harness);
-    command.env(CHOICE, number.to_string());
+    command.env(ACTIVE, number.to_string());
     command.args(["--json", "--findings", "1"]);
-    command.args(["--points", &POINTS_FOR_A_PLANT.to_string()]);
-    command.args(["--patience", &PATIENCE_FOR_A_PLANT.to_string()]);
+    command.args(["--points", &POINTS_FOR_A_FAULT.to_string()]);
+    command.args(["--patience", &PATIENCE_FOR_A_FAULT.to_string()]);
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
     }
