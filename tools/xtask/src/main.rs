@@ -18,6 +18,8 @@ mod paint;
 mod proof;
 mod queue;
 mod root;
+#[cfg(test)]
+mod rules;
 
 use std::io::stdout;
 use std::num::NonZeroUsize;
