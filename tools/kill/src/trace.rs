@@ -16,12 +16,12 @@ pub(crate) struct Trace {
 }
 
 /// The instructions between two system calls.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Gap {
     /// The system call before it; `None` at the gate.
     pub(crate) call: Option<i64>,
-    /// How many instructions it has.
-    pub(crate) len: u64,
+    /// The address of each instruction.
+    pub(crate) path: Vec<u64>,
     /// After how many of them each word changed for the first time.
     pub(crate) head_at: Option<u64>,
     pub(crate) tail_at: Option<u64>,
@@ -55,10 +55,15 @@ const ENDING: [i64; 4] =
     [libc::SYS_getpid, libc::SYS_gettid, libc::SYS_tgkill, libc::SYS_rt_sigprocmask];
 
 impl Gap {
-    /// Counts one instruction, and records which words it changed.
-    pub(crate) fn step(&mut self, before: Words, now: Words) {
-        self.len += 1;
-        let at = Some(self.len);
+    /// How many instructions it has.
+    fn len(&self) -> u64 {
+        self.path.len() as u64
+    }
+
+    /// Records the instruction at an address, and which words it changed.
+    pub(crate) fn step(&mut self, address: u64, before: Words, now: Words) {
+        self.path.push(address);
+        let at = Some(self.len());
         if now.head != before.head {
             self.head_at = self.head_at.or(at);
         }
@@ -103,17 +108,17 @@ impl Trace {
             _ => {
                 let at = self.gaps.iter().position(|gap| gap.tail_at.is_some());
                 let at = at.ok_or_else(|| missing("Tail never changes"))?;
-                (at, *self.gaps.get(at).unwrap_or(&Gap::default()))
+                (at, self.gaps.get(at).cloned().unwrap_or_default())
             }
         };
-        let [tail, rang] = [gap.tail_at, gap.rang_at].map(|at| at.unwrap_or(gap.len));
+        let [tail, rang] = [gap.tail_at, gap.rang_at].map(|at| at.unwrap_or(gap.len()));
         let wait = (at + 1..self.gaps.len()).find(|at| self.is_wait(*at));
         Ok(match phase.part {
             Part::Write => vec![self.span(at, gap.head_at.unwrap_or(0), tail - 1)],
             Part::Publish => vec![self.span(at, tail, rang - 1)],
             Part::Ring => {
                 gap.rang_at.ok_or_else(|| missing("no doorbell is rung"))?;
-                vec![self.span(at, rang, gap.len), self.span(at + 1, 0, 0)]
+                vec![self.span(at, rang, gap.len()), self.span(at + 1, 0, 0)]
             }
             Part::Wake if phase.side == Side::Server => {
                 vec![self.span(at, 0, gap.head_at.unwrap_or(tail))]
@@ -134,7 +139,7 @@ impl Trace {
     }
 
     fn span(&self, calls: usize, from: u64, to: u64) -> Span {
-        let len = self.gaps.get(calls).map_or(0, |gap| gap.len);
+        let len = self.gaps.get(calls).map_or(0, Gap::len);
         Span { calls, from: from.min(len), to: to.min(len).max(from.min(len)), sleeps: false }
     }
 
@@ -163,7 +168,7 @@ mod tests {
 
     /// The trace of a client's call: it writes and rings, parks, and wakes.
     fn call() -> Trace {
-        let gap = |call, len| Gap { call, len, ..Gap::default() };
+        let gap = |call, len| Gap { call, path: vec![0; len], ..Gap::default() };
         let first = Gap { tail_at: Some(60), rang_at: Some(80), ..gap(None, 100) };
         let rest = [libc::SYS_write, libc::SYS_futex_waitv, libc::SYS_tgkill];
         let rest = rest.map(|call| gap(Some(call), 30));

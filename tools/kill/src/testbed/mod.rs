@@ -49,7 +49,7 @@ pub(crate) struct Testbed {
 }
 
 /// The traces of victims that were not killed.
-pub(crate) type Traces = HashMap<Kind, Trace>;
+pub(crate) type Traces = HashMap<Kind, Rc<Trace>>;
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
@@ -91,14 +91,14 @@ impl Testbed {
     }
 
     /// Returns the trace of a phase's scenario without a kill.
-    pub(crate) fn trace(&mut self, phase: &Phase) -> Result<Trace> {
+    pub(crate) fn trace(&mut self, phase: &Phase) -> Result<Rc<Trace>> {
         let key = phase.kind();
         if let Some(trace) = self.traces.get(&key) {
-            return Ok(trace.clone());
+            return Ok(Rc::clone(trace));
         }
-        let trace = self.dry_run(phase.kind(), true)?;
+        let trace = Rc::new(self.dry_run(phase.kind(), true)?);
         self.check_clean(phase.side)?;
-        self.traces.insert(key, trace.clone());
+        self.traces.insert(key, Rc::clone(&trace));
         Ok(trace)
     }
 
@@ -110,7 +110,8 @@ impl Testbed {
     /// Kills a victim at `address`, and queries the survivor.
     pub(crate) fn kill_at(&mut self, address: Address) -> Result<Outcome> {
         let Address { phase, calls, depth } = address;
-        let moved = self.trace(phase)?.moved;
+        let trace = self.trace(phase)?;
+        let moved = trace.moved;
         if phase.scenario == Scenario::Bind {
             self.verify(phase.side)?;
         }
@@ -128,7 +129,10 @@ impl Testbed {
         }
         if reached == Reached::There {
             match depth {
-                Depth::Instructions(count) => reached = victim.step(count, &mut self.code)?,
+                Depth::Instructions(count) => {
+                    let path = trace.gaps.get(calls).map_or(&[][..], |gap| &gap.path);
+                    reached = victim.step(count, path, &mut self.code)?;
+                }
                 Depth::Asleep => reached = victim.run_to_sleep()?,
             }
         }
@@ -340,12 +344,12 @@ impl Testbed {
         let start = read()?;
         let (mut trace, mut gap, mut before) = (Trace::default(), Gap::default(), start);
         'scenario: loop {
-            while !victim.is_at_call(&mut self.code)? {
+            while let Some(address) = victim.next_instruction(&mut self.code)? {
                 if victim.step_once()? == Reached::Past {
                     break 'scenario;
                 }
                 let now = if reads_page { read()? } else { before };
-                gap.step(before, now);
+                gap.step(address, before, now);
                 before = now;
             }
             trace.gaps.push(gap);

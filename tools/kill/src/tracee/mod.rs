@@ -4,6 +4,7 @@ mod code;
 mod memory;
 mod poller;
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use nix::unistd::Pid;
 use crate::error::{Error, Result, system};
 use crate::victim::{END, GATE};
 pub(crate) use code::Code;
-use code::{CALL_NUMBER, read_register};
+use code::{CALL_NUMBER, read_register, set_breakpoint};
 pub(crate) use memory::{Page, Progress, Words, read_static};
 pub(crate) use poller::Poller;
 
@@ -193,30 +194,49 @@ impl Tracee {
         Err(Error::Survivor("a victim's reactor exited before it was killed".to_owned()))
     }
 
-    /// Runs `count` instructions, or up to the next system call if it comes first.
-    pub(crate) fn step(&self, count: u64, code: &mut Code) -> Result<Reached> {
-        for _ in 0..count {
-            if code.is_at_call(self.watched)? {
-                break;
+    /// Runs `count` instructions, or up to the next system call if it comes first. `path` has the addresses of the
+    /// instructions that a victim ran there before: what it did not run twice is not stepped through.
+    pub(crate) fn step(&self, count: u64, path: &[u64], code: &mut Code) -> Result<Reached> {
+        let mut done = last_new(path, count);
+        if let Some(address) = path.get(done).filter(|_| done > 0) {
+            set_breakpoint(self.watched, *address)?;
+            ptrace::syscall(self.watched, None).map_err(system("run to a breakpoint"))?;
+            match self.wait_for_trap()? {
+                // It took another path.
+                None => return Ok(Reached::There),
+                Some(Reached::Past) => return Ok(Reached::Past),
+                Some(Reached::There) => set_breakpoint(self.watched, 0)?,
             }
+        }
+        while (done as u64) < count && code.next(self.watched)?.is_some() {
             if self.step_once()? == Reached::Past {
                 return Ok(Reached::Past);
             }
+            done += 1;
         }
         Ok(Reached::There)
     }
 
-    pub(crate) fn is_at_call(&self, code: &mut Code) -> Result<bool> {
-        code.is_at_call(self.watched)
+    /// The address of the watched thread's next instruction; `None` if that is a system call.
+    pub(crate) fn next_instruction(&self, code: &mut Code) -> Result<Option<u64>> {
+        code.next(self.watched)
     }
 
     /// Runs one instruction, at which the thread may stop itself.
     pub(crate) fn step_once(&self) -> Result<Reached> {
         ptrace::step(self.watched, None).map_err(system("step"))?;
+        self.wait_for_trap()?.ok_or_else(|| {
+            Error::Survivor("a victim made a system call that was not seen".to_owned())
+        })
+    }
+
+    /// Waits until the watched thread has run one instruction or up to a breakpoint; `None` if it makes a system call.
+    fn wait_for_trap(&self) -> Result<Option<Reached>> {
         let status = waitpid(self.watched, Some(WaitPidFlag::__WALL)).map_err(system("step"))?;
         match status {
-            WaitStatus::Stopped(_, Signal::SIGTRAP) => Ok(Reached::There),
-            WaitStatus::Stopped(thread, END) if thread == self.pid => Ok(Reached::Past),
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => Ok(Some(Reached::There)),
+            WaitStatus::Stopped(thread, END) if thread == self.pid => Ok(Some(Reached::Past)),
+            WaitStatus::PtraceSyscall(_) => Ok(None),
             status => Err(Error::Survivor(format!("a victim got {status:?} between system calls"))),
         }
     }
@@ -347,8 +367,29 @@ impl Tracee {
     }
 }
 
+/// The last of the first `count` instructions of a path, and of the one after them, at whose address it was not before.
+fn last_new(path: &[u64], count: u64) -> usize {
+    let mut seen = HashSet::new();
+    let upto = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(1);
+    let is_new = |(at, address): (usize, &u64)| seen.insert(*address).then_some(at);
+    path.iter().take(upto).enumerate().filter_map(is_new).last().unwrap_or(0)
+}
+
 impl Drop for Tracee {
     fn drop(&mut self) {
         let _ = self.kill_and_reap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_new;
+
+    #[test]
+    fn a_loop_is_stepped_through_from_its_second_turn_on() {
+        let path = [1, 2, 3, 2, 3, 4, 5];
+        let found = [0, 1, 2, 3, 4, 5, 6, 7].map(|count| last_new(&path, count));
+        assert_eq!(found, [0, 1, 2, 2, 2, 5, 6, 6]);
+        assert_eq!(last_new(&[], 3), 0);
     }
 }
