@@ -1,4 +1,7 @@
+//! The peer's lane: what [`Lanes`] does to read it.
+
 use super::LINE;
+use super::Lanes;
 use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_OUTSTANDING, Ring};
 use crate::sync::Ordering;
 use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, Status, record_len};
@@ -39,9 +42,9 @@ pub(super) struct Receiver {
     ring: Ring,
     terms: LaneTerms,
     /// Bytes consumed.
-    head: u64,
+    pub(super) head: u64,
     /// The peer's `tail`, as last loaded and checked: at most `reach` after `head`.
-    peer_tail: u64,
+    pub(super) peer_tail: u64,
     /// How far `tail` can be ahead: this epoch plus all later ones that the peer may have entered.
     reach: u64,
     /// A copied header that is not a plain message, with its position: left for the slow path, so that no byte is
@@ -89,6 +92,200 @@ impl Plain {
     }
 }
 
+impl Lanes {
+    /// Returns the next published record of the peer's lane, which stays there until [`Lanes::take`].
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's words or the record's header are invalid.
+    pub fn peek<P: PeerMemory>(&mut self, peer: &P) -> Result<Option<Record>, PeerFault> {
+        loop {
+            if self.receiver.head == self.receiver.peer_tail && !self.receiver.has_more(peer)? {
+                return Ok(None);
+            }
+            let record = self.receiver.header(peer)?;
+            if record.kind != Kind::Pad {
+                return Ok(Some(record));
+            }
+            self.take(&record);
+        }
+    }
+
+    /// Returns the next record if it is a complete, plain message of `kind`: no flags, status Ok. Then either
+    /// [take](Lanes::take_plain) or [leave](Lanes::leave_plain) it. Any other record, or a protocol violation, stays for
+    /// [`Lanes::peek`].
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
+    pub fn peek_plain<P: PeerMemory>(&mut self, peer: &P, kind: Kind) -> Option<Plain> {
+        let receiver = &mut self.receiver;
+        if receiver.head == receiver.peer_tail {
+            if receiver.lied.is_some() {
+                return None;
+            }
+            // Acquire: as in `has_more`.
+            let tail = peer.load(Word::Tail, Ordering::Acquire);
+            if !receiver.advance(tail) {
+                receiver.lied = (tail != receiver.peer_tail).then_some(tail);
+                return None;
+            }
+            receiver.fetch(peer);
+            if receiver.peer_tail - receiver.head > 2 * LINE {
+                receiver.fetch_more(peer);
+            }
+        }
+        if receiver.left.is_some_and(|(at, _)| at == receiver.head) {
+            return None;
+        }
+        let at = receiver.ring.offset(receiver.head);
+        let words @ [low, id] = peer.read_header(at);
+        let header = Header::from_words(words);
+        let len = header.len.get();
+        let room = (receiver.ring.size() - at as u64).min(receiver.peer_tail - receiver.head);
+        // Behind the length there is nothing but the kind: no flags, and status 0, which is Ok.
+        let is_plain = low >> 32 == kind as u64
+            && record_len(len) <= room
+            && u64::from(len) <= receiver.terms.message.bytes;
+        if is_plain {
+            return Some(Plain { kind, id, len, at });
+        }
+        receiver.left = Some((receiver.head, header));
+        None
+    }
+
+    /// Copies the payload of a plain message into `into`, which has its length, and stores `head` before the caller acts
+    /// on it, as [`Lanes::take_before_acting`] does.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
+    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
+    pub fn take_plain<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        plain: Plain,
+        into: &mut [u8],
+    ) {
+        debug_assert_eq!(into.len(), plain.len(), "the payload is taken whole");
+        peer.read(plain.at + HEADER, into);
+        self.receiver.head += record_len(plain.len);
+        let next = self.receiver.head + FETCHED;
+        if next < self.receiver.peer_tail {
+            peer.will_read(self.receiver.ring.offset(next));
+        }
+        self.receiver.release(own);
+    }
+
+    /// Leaves a plain message for [`Lanes::peek`].
+    #[inline]
+    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
+    pub fn leave_plain(&mut self, plain: Plain) {
+        let receiver = &mut self.receiver;
+        receiver.left =
+            Some((receiver.head, Header::new(plain.kind, Status::Ok, plain.id, plain.len)));
+    }
+
+    /// Copies the start of a record's payload: as many bytes as `into` holds, at most the record's length.
+    pub fn copy<P: PeerMemory>(&self, peer: &P, record: &Record, into: &mut [u8]) {
+        let len = into.len().min(record.len as usize);
+        if let Some(into) = into.get_mut(..len) {
+            peer.read(self.receiver.ring.offset(record.at) + HEADER, into);
+        }
+    }
+
+    /// Consumes a record. The next commit returns its space to the peer.
+    pub fn take(&mut self, record: &Record) {
+        self.receiver.head = record.at + record_len(record.len);
+        if record.kind == Kind::Attach {
+            // The peer may wait until one of its few attachments is taken.
+            self.receiver.look_from = 0;
+            self.receiver.stats.attaches += 1;
+        }
+    }
+
+    /// Consumes a record and publishes that before the caller acts on it: after a crash, `head` tells the peer
+    /// whether a handler can have received the request.
+    pub fn take_before_acting<O: OwnMemory>(&mut self, own: &O, record: &Record) {
+        self.take(record);
+        self.receiver.release(own);
+    }
+
+    /// Loads and checks the peer's `tail` but leaves the records, for a caller that takes none now. What was
+    /// published counts as seen.
+    ///
+    /// # Errors
+    /// [`PeerFault`].
+    pub fn look<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
+        self.receiver.has_more(peer).map(|_| ())
+    }
+
+    /// Returns whether records of the peer, or a protocol violation, were seen but not taken.
+    pub fn has_untaken(&self) -> bool {
+        self.receiver.head < self.receiver.peer_tail || self.receiver.lied.is_some()
+    }
+
+    /// Returns whether the next [`Lanes::commit`] would check for a peer that waits for space: a quarter of the lane was
+    /// consumed since the last check, or an epoch or an attachment was released. An end that only receives must commit
+    /// when this is true. Pads count: they are skipped in passing and released with the next record.
+    #[inline]
+    pub fn wake_check_due(&self) -> bool {
+        self.receiver.head >= self.receiver.look_from
+    }
+
+    /// Returns the longest message that this end accepts, in bytes.
+    pub fn max_received(&self) -> u64 {
+        self.receiver.terms.message.bytes
+    }
+
+    /// Returns the epoch that a Switch record of the peer announces.
+    ///
+    /// # Errors
+    /// [`PeerFault::Switch`] when it is invalid.
+    pub fn announced(&self, record: &Record) -> Result<Epoch, PeerFault> {
+        let terms = &self.receiver.terms;
+        let fault = |why| PeerFault::Switch { at: record.at, id: record.id, why };
+        let epoch = Epoch::from_wire(record.id).ok_or_else(|| fault("its size is no lane's"))?;
+        if epoch != self.receiver.ring.epoch.next(epoch.size) {
+            return Err(fault("its epoch is not the next one"));
+        }
+        if epoch.size < terms.least {
+            return Err(fault("it is smaller than the least that was agreed"));
+        }
+        if epoch.size > terms.most {
+            return Err(fault("it is larger than the limit"));
+        }
+        Ok(epoch)
+    }
+
+    /// Consumes a Switch record: the peer's lane goes on in `epoch`, whose memory is mapped.
+    pub fn follow<O: OwnMemory>(&mut self, own: &O, record: &Record, epoch: Epoch) {
+        self.take(record);
+        let receiver = &mut self.receiver;
+        let (before, after) = (receiver.ring.epoch.size, epoch.size);
+        receiver.stats.grows += u64::from(after > before);
+        receiver.stats.shrinks += u64::from(after < before);
+        receiver.ring = Ring { epoch, base: receiver.head };
+        receiver.reach = reach(&receiver.terms, &receiver.ring);
+        // The peer may be waiting for exactly this.
+        receiver.look_from = 0;
+        receiver.release(own);
+    }
+
+    /// Returns the statistics of the peer's lane.
+    pub fn received(&self) -> LaneStats {
+        let receiver = &self.receiver;
+        LaneStats {
+            epoch: receiver.ring.epoch.number,
+            size: receiver.ring.size(),
+            bytes: receiver.head,
+            ..receiver.stats
+        }
+    }
+}
+
 impl Receiver {
     pub(super) fn new(terms: LaneTerms) -> Self {
         let ring = Ring::first(terms.size);
@@ -107,48 +304,12 @@ impl Receiver {
         }
     }
 
-    pub(super) fn position(&self) -> u64 {
-        self.head
-    }
-
-    pub(super) fn seen(&self) -> u64 {
-        self.peer_tail
-    }
-
-    pub(super) fn stats(&self) -> LaneStats {
-        LaneStats {
-            epoch: self.ring.epoch.number,
-            size: self.ring.size(),
-            bytes: self.head,
-            ..self.stats
-        }
-    }
-
-    #[inline]
-    pub(super) fn peek<P: PeerMemory>(&mut self, peer: &P) -> Result<Option<Record>, PeerFault> {
-        loop {
-            if self.head == self.peer_tail && !self.has_more(peer)? {
-                return Ok(None);
-            }
-            let record = self.header(peer)?;
-            if record.kind != Kind::Pad {
-                return Ok(Some(record));
-            }
-            self.take(&record);
-        }
-    }
-
     /// Prefetches the lines of the next record together; otherwise the copy of the payload waits for the length in
     /// the header first.
     #[inline]
     pub(super) fn fetch<P: PeerMemory>(&self, peer: &P) {
         peer.will_read(self.ring.offset(self.head));
         peer.will_read(self.ring.offset(self.head + LINE));
-    }
-
-    /// Returns whether records, or a protocol violation, were seen but not taken.
-    pub(super) fn has_untaken(&self) -> bool {
-        self.head < self.peer_tail || self.lied.is_some()
     }
 
     /// Loads the peer's `tail` and checks it against this end's own positions.
@@ -185,72 +346,6 @@ impl Receiver {
         } else {
             PeerFault::Misaligned { at: tail }
         }
-    }
-
-    /// Returns the next record if it is a complete, plain message of `kind` with no flags and status Ok:
-    /// [`Receiver::take_plain`] or [`Receiver::leave_plain`] it. Any other stays for [`Receiver::peek`].
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
-    )]
-    pub(super) fn peek_plain<P: PeerMemory>(&mut self, peer: &P, kind: Kind) -> Option<Plain> {
-        if self.head == self.peer_tail {
-            if self.lied.is_some() {
-                return None;
-            }
-            // Acquire: as in `has_more`.
-            let tail = peer.load(Word::Tail, Ordering::Acquire);
-            if !self.advance(tail) {
-                self.lied = (tail != self.peer_tail).then_some(tail);
-                return None;
-            }
-            self.fetch(peer);
-            if self.peer_tail - self.head > 2 * LINE {
-                self.fetch_more(peer);
-            }
-        }
-        if self.left.is_some_and(|(at, _)| at == self.head) {
-            return None;
-        }
-        let at = self.ring.offset(self.head);
-        let words @ [low, id] = peer.read_header(at);
-        let header = Header::from_words(words);
-        let len = header.len.get();
-        let room = (self.ring.size() - at as u64).min(self.peer_tail - self.head);
-        // Behind the length there is nothing but the kind: no flags, and status 0, which is Ok.
-        let is_plain = low >> 32 == kind as u64
-            && record_len(len) <= room
-            && u64::from(len) <= self.terms.message.bytes;
-        if is_plain {
-            return Some(Plain { kind, id, len, at });
-        }
-        self.left = Some((self.head, header));
-        None
-    }
-
-    /// Copies the payload of the message that [`Receiver::peek_plain`] returned, and consumes it.
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
-    )]
-    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
-    pub(super) fn take_plain<P: PeerMemory>(&mut self, peer: &P, plain: Plain, into: &mut [u8]) {
-        debug_assert_eq!(into.len(), plain.len(), "the payload is taken whole");
-        peer.read(plain.at + HEADER, into);
-        self.head += record_len(plain.len);
-        let next = self.head + FETCHED;
-        if next < self.peer_tail {
-            peer.will_read(self.ring.offset(next));
-        }
-    }
-
-    /// Leaves the message for [`Receiver::peek`], which uses the copy of its header.
-    #[inline]
-    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
-    pub(super) fn leave_plain(&mut self, plain: Plain) {
-        self.left = Some((self.head, Header::new(plain.kind, Status::Ok, plain.id, plain.len)));
     }
 
     /// Copies the header at `head`.
@@ -313,59 +408,6 @@ impl Receiver {
         Ok(record)
     }
 
-    /// Returns the longest message that this end accepts, in bytes.
-    pub(super) fn max_message(&self) -> u64 {
-        self.terms.message.bytes
-    }
-
-    /// Returns the checked epoch that a Switch record announces.
-    pub(super) fn epoch(&self, record: &Record) -> Result<Epoch, PeerFault> {
-        let terms = &self.terms;
-        let fault = |why| PeerFault::Switch { at: record.at, id: record.id, why };
-        let epoch = Epoch::from_wire(record.id).ok_or_else(|| fault("its size is no lane's"))?;
-        if epoch != self.ring.epoch.next(epoch.size) {
-            return Err(fault("its epoch is not the next one"));
-        }
-        if epoch.size < terms.least {
-            return Err(fault("it is smaller than the least that was agreed"));
-        }
-        if epoch.size > terms.most {
-            return Err(fault("it is larger than the limit"));
-        }
-        Ok(epoch)
-    }
-
-    /// Consumes the Switch record and continues in `epoch`, whose memory is mapped.
-    pub(super) fn follow<O: OwnMemory>(&mut self, own: &O, record: &Record, epoch: Epoch) {
-        self.take(record);
-        let (before, after) = (self.ring.epoch.size, epoch.size);
-        self.stats.grows += u64::from(after > before);
-        self.stats.shrinks += u64::from(after < before);
-        self.ring = Ring { epoch, base: self.head };
-        self.reach = reach(&self.terms, &self.ring);
-        // The peer may be waiting for exactly this.
-        self.look_from = 0;
-        self.release(own);
-    }
-
-    #[inline]
-    pub(super) fn copy<P: PeerMemory>(&self, peer: &P, record: &Record, into: &mut [u8]) {
-        let len = into.len().min(record.len as usize);
-        if let Some(into) = into.get_mut(..len) {
-            peer.read(self.ring.offset(record.at) + HEADER, into);
-        }
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, record: &Record) {
-        self.head = record.at + record_len(record.len);
-        if record.kind == Kind::Attach {
-            // The peer may wait until one of its few attachments is taken.
-            self.look_from = 0;
-            self.stats.attaches += 1;
-        }
-    }
-
     /// Returns the space of consumed records to the peer.
     #[inline]
     pub(super) fn release<O: OwnMemory>(&mut self, own: &O) {
@@ -374,14 +416,6 @@ impl Receiver {
             own.store(Word::Head, self.head, Ordering::Release);
             self.released = self.head;
         }
-    }
-
-    /// Returns whether the peer's event index must be checked: a quarter of the lane was consumed since the last
-    /// check, or an epoch or an attachment was released. Pads count: they are skipped in passing and released with
-    /// the next record.
-    #[inline]
-    pub(super) fn wake_check_due(&self) -> bool {
-        self.head >= self.look_from
     }
 
     /// Checks, after a fence, whether the peer wants a ring for the space returned.

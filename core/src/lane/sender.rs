@@ -1,3 +1,6 @@
+//! The own lane: what [`Lanes`] does to write it.
+
+use super::Lanes;
 use super::epoch::{
     BUSY, DEEP, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring,
     STREAM_LANE, WORTH_LARGE,
@@ -82,12 +85,386 @@ pub(super) struct Sender {
     /// The longest payload of a record in this epoch.
     longest: usize,
     /// The position that `head` must cross for the record that did not fit; only after `Full`.
-    event_index: u64,
+    pub(super) event_index: u64,
     /// Records written.
     records: u64,
     prefetcher: LinePrefetcher,
     closed: bool,
     resize: Resize,
+}
+
+impl Lanes {
+    /// Writes a record that the peer does not see until [`Lanes::commit`].
+    ///
+    /// # Errors
+    /// [`PushError`]: nothing of the record was written.
+    pub fn push<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<(), PushError> {
+        if self.try_push(own, header, payload) {
+            return Ok(());
+        }
+        if payload.len() > self.sender.longest {
+            return Err(self.does_not_fit(peer, payload.len()));
+        }
+        if self.sender.closed {
+            return Err(PushError::Closed);
+        }
+        let record = record_of(payload);
+        let room_to_end = self.sender.ring.room_to_end(self.sender.written);
+        if record > room_to_end {
+            self.sender.pad(own, peer, room_to_end)?;
+        }
+        self.sender.reserve(peer, record)?;
+        self.sender.write(own, header, payload, record);
+        Ok(())
+    }
+
+    /// Writes an unpublished record if it fits without loading the peer's `head`, padding or growing. Returns false,
+    /// and writes nothing, if it does not; use [`Lanes::push`] then.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
+    pub fn try_push<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
+        if payload.len() > self.sender.longest || self.sender.closed {
+            return false;
+        }
+        let record = record_of(payload);
+        let is_room = self.sender.written + record + SWITCH_RESERVE <= self.sender.look_at
+            && record <= self.sender.ring.room_to_end(self.sender.written);
+        if is_room {
+            self.sender.write(own, header, payload, record);
+        }
+        is_room
+    }
+
+    /// Returns why a message does not fit the lane as it is.
+    #[cold]
+    fn does_not_fit<P: PeerMemory>(&mut self, peer: &P, len: usize) -> PushError {
+        let most = self.sender.resize.terms.most;
+        let bytes = len as u64;
+        if self.sender.closed {
+            return PushError::Closed;
+        }
+        if let Err(error) = self.allows(bytes) {
+            return error;
+        }
+        let attach = PushError::Attach { len: bytes, limit: most.max_payload() as u64 };
+        match Geometry::for_payload(len).filter(|to| *to <= most) {
+            Some(to) if self.sender.resize.offered.is_some_and(|offered| offered.size >= to) => {
+                PushError::Grow { to }
+            }
+            Some(to) => match self.sender.can_offer(peer, to, bytes) {
+                Ok(()) => PushError::Grow { to },
+                // A lane takes more shared memory than an attachment.
+                Err(PushError::TooLarge { .. }) => attach,
+                Err(error) => error,
+            },
+            None => attach,
+        }
+    }
+
+    /// Writes the next part of a message after the `sent` bytes already written. Returns the bytes written in total;
+    /// the message is complete when that is its length.
+    ///
+    /// # Errors
+    /// [`PushError`]: this call wrote nothing.
+    pub fn push_part<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        payload: &[u8],
+        sent: usize,
+    ) -> Result<usize, PushError> {
+        self.allows(payload.len() as u64)?;
+        // Fills the lane up to its end instead of padding, unless the remainder is too short to justify a record.
+        let to_end = usize::try_from(self.sender.ring.room_to_end(self.sender.written))
+            .unwrap_or(usize::MAX);
+        let whole = self.sender.ring.epoch.part();
+        let part = if to_end >= whole / 4 { whole.min(to_end - HEADER) } else { whole };
+        let end = payload.len().min(sent + part);
+        let part = payload.get(sent..end).unwrap_or_default();
+        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        self.push(own, peer, header.part(len, end < payload.len()), part)?;
+        Ok(end)
+    }
+
+    /// Writes the Close record. It always fits, because nothing can follow it.
+    pub fn push_close<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
+        if !self.sender.closed {
+            self.sender.closed = true;
+            let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
+            header.status = (reason as u16).into();
+            own.write(self.sender.ring.offset(self.sender.written), &header.to_bytes());
+            self.sender.written += ALIGN as u64;
+        }
+    }
+
+    /// Checks that both ends allow a message of this length in bytes.
+    ///
+    /// # Errors
+    /// [`PushError::TooLarge`].
+    pub fn allows(&self, len: u64) -> Result<(), PushError> {
+        let limit = self.sender.resize.terms.message;
+        if len > limit.bytes {
+            return Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose });
+        }
+        Ok(())
+    }
+
+    /// Prefetches for writing a few free lines of the next record, for a waiting end to call between two polls.
+    /// Writing a long record then takes a fraction of the time.
+    #[inline]
+    pub fn prefetch<O: OwnMemory>(&mut self, own: &O) {
+        let sender = &mut self.sender;
+        let free = sender.peer_head.max(sender.ring.base) + sender.ring.size();
+        sender.prefetcher.advance(own, &sender.ring, sender.written, free);
+    }
+
+    /// Returns the position of the next pushed record, for comparison with [`Lanes::taken`].
+    pub fn position(&self) -> u64 {
+        self.sender.written
+    }
+
+    /// Returns how far the peer has taken this end's records, according to its `head`.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when `head` is invalid.
+    pub fn taken<P: PeerMemory>(&mut self, peer: &P) -> Result<u64, PeerFault> {
+        self.sender.refresh_head(peer)?;
+        Ok(self.sender.peer_head)
+    }
+
+    /// Returns the same as of the last time that `head` was loaded.
+    #[inline]
+    pub fn seen_taken(&self) -> u64 {
+        self.sender.peer_head
+    }
+
+    /// Returns whether the record that did not fit would fit now.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's `head` is invalid.
+    pub fn has_room<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
+        self.sender.refresh_head(peer)?;
+        Ok(self.sender.peer_head > self.sender.event_index)
+    }
+
+    /// Makes [`Lanes::has_room`] and [`Lanes::arm`] wait until the peer has taken everything before `position`, instead
+    /// of for room for a record.
+    pub fn await_taken(&mut self, position: u64) {
+        self.sender.event_index = position.saturating_sub(1);
+    }
+
+    /// Like [`Lanes::await_taken`], but has them wait for room for the record that did not fit as well: for what comes first.
+    pub fn await_taken_or_room(&mut self, position: u64) {
+        let room = self.sender.event_index.saturating_add(1);
+        self.await_taken(position.min(room));
+    }
+
+    /// Checks that an attachment of `bytes` and its record are possible now. Then pass the descriptor and call
+    /// [`Lanes::push_attached`].
+    ///
+    /// # Errors
+    /// [`PushError::TooLarge`], [`PushError::Full`] until the peer has taken some, [`PushError::Peer`].
+    pub fn can_attach<P: PeerMemory>(&mut self, peer: &P, bytes: u64) -> Result<(), PushError> {
+        if self.sender.closed {
+            return Err(PushError::Closed);
+        }
+        self.allows(bytes)?;
+        self.sender.refresh_head(peer)?;
+        if self.sender.resize.attached.len() >= MOST_ATTACHED {
+            if let Some((end, _)) = self.sender.resize.attached.front() {
+                let end = *end;
+                return Err(self.sender.full(end));
+            }
+        }
+        self.sender.can_share(pages(bytes), bytes)?;
+        self.sender.reserve(peer, HEADER as u64)
+    }
+
+    /// Writes the record of an attachment of `bytes` whose memfd was passed, after [`Lanes::can_attach`].
+    ///
+    /// # Errors
+    /// None after a successful [`Lanes::can_attach`] without another push in between.
+    pub fn push_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        bytes: u64,
+    ) -> Result<(), PushError> {
+        self.push(own, peer, header, &[])?;
+        self.sender.resize.attached.push_back((self.sender.written, pages(bytes)));
+        self.sender.resize.stats.attaches += 1;
+        Ok(())
+    }
+
+    /// Returns the epoch of the own lane.
+    pub fn epoch(&self) -> Epoch {
+        self.sender.ring.epoch
+    }
+
+    /// Returns the epoch to pass for a lane of `size`, if the agreed limits allow one more now.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] until the peer has followed, [`PushError::TooLarge`], [`PushError::Peer`].
+    pub fn next_epoch<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        size: Geometry,
+    ) -> Result<Epoch, PushError> {
+        self.sender.can_offer(peer, size, size.max_payload() as u64)?;
+        Ok(self.epoch().next(size))
+    }
+
+    /// Returns the epoch that was passed to the peer but is not in use yet.
+    pub fn offered(&self) -> Option<Epoch> {
+        self.sender.resize.offered
+    }
+
+    /// Records that the memory of [`Lanes::next_epoch`] was passed to the peer.
+    pub fn offer(&mut self, epoch: Epoch) {
+        self.sender.resize.offered = Some(epoch);
+        self.sender.resize.foreseen = false;
+    }
+
+    /// Writes the Switch record into the current memory and enters the offered epoch: from now on, `own` must be its
+    /// memory. Returns `None` when no epoch is offered or the lane is closed.
+    pub fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
+        let sender = &mut self.sender;
+        if sender.closed {
+            return None;
+        }
+        let next = sender.resize.offered.take()?;
+        let header = Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0);
+        own.write(sender.ring.offset(sender.written), &header.to_bytes());
+        sender.written += HEADER as u64;
+        sender.resize.left.push_back((sender.written, sender.ring.size()));
+        sender.resize.restart(None);
+        let (before, after) = (sender.ring.epoch.size, next.size);
+        sender.resize.stats.grows += u64::from(after > before);
+        sender.resize.stats.shrinks += u64::from(after < before);
+        sender.ring = Ring { epoch: next, base: sender.written };
+        sender.look_at = sender.written + step(&sender.resize.terms, next.size);
+        sender.longest = longest(&sender.resize.terms, next.size);
+        Some(next)
+    }
+
+    /// Returns whether maintenance that is not urgent is due: see [`maintenance`](crate::resize::maintain). True
+    /// once, until the sender loads the peer's `head` again.
+    #[inline]
+    pub fn take_maintenance(&mut self) -> bool {
+        self.sender.resize.maintenance_due
+            && core::mem::take(&mut self.sender.resize.maintenance_due)
+    }
+
+    /// Returns the epoch to pass before it is needed, because the lane was three quarters full; `None` if the agreed
+    /// limits do not allow it now.
+    pub fn wants_pregrow<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
+        if self.sender.resize.offered.is_some() {
+            return None;
+        }
+        let size = self.sender.advised()?;
+        self.sender.can_offer_unasked(peer, size).then(|| self.sender.ring.epoch.next(size))
+    }
+
+    /// Returns the size that the own, grown lane should have because it is busy and deep, if it is smaller and the
+    /// agreed limits allow the next epoch now. Call it periodically.
+    pub fn wanted_for_pace<P: PeerMemory>(&mut self, peer: &P, now: Instant) -> Option<Geometry> {
+        let sender = &mut self.sender;
+        let size = sender.ring.epoch.size;
+        let (since, from) = *sender.resize.pace.get_or_insert((now, sender.written));
+        if sender.written - from < WORTH_LARGE {
+            return None;
+        }
+        sender.resize.pace = Some((now, sender.written));
+        let depth = core::mem::take(&mut sender.resize.depth);
+        if depth <= DEEP || now.since(since) >= BUSY {
+            return None;
+        }
+        sender.resize.since = Some(now);
+        let wanted = LARGE_LANE.min(sender.resize.terms.most);
+        let is_possible = size < wanted
+            && (sender.resize.offered.is_some() || sender.can_offer_unasked(peer, wanted));
+        is_possible.then_some(wanted)
+    }
+
+    /// Returns the size to grow the own lane to instead of waiting for room.
+    pub fn should_grow(&self) -> Option<Geometry> {
+        let advised = self.sender.advised()?;
+        let is_often = self.sender.resize.full.count_ones() >= FULL_SHARE;
+        (is_often || self.sender.resize.offered.is_some_and(|offered| offered.size >= advised))
+            .then_some(advised)
+    }
+
+    /// Returns the size that the own lane should have for a message in parts, if it is smaller.
+    pub fn wanted_for_parts(&self) -> Option<Geometry> {
+        let sender = &self.sender;
+        let size = sender.ring.epoch.size;
+        let is_worth = size >= STREAM_LANE && sender.written - sender.ring.base >= WORTH_LARGE;
+        let wanted = if is_worth { LARGE_LANE } else { STREAM_LANE };
+        let wanted = wanted.min(sender.resize.terms.most);
+        (size < wanted).then_some(wanted)
+    }
+
+    /// Returns the next larger size of the own lane, up to the agreed maximum.
+    pub fn next_size(&self) -> Option<Geometry> {
+        let size = self.sender.ring.epoch.size;
+        (size < self.sender.resize.terms.most).then(|| size.doubled())
+    }
+
+    /// Returns whether the own lane is larger than the agreed minimum.
+    pub fn is_grown(&self) -> bool {
+        self.sender.ring.epoch.size > self.sender.resize.terms.least
+    }
+
+    /// Returns whether the own lane is grown but used less than a quarter of its ring for `span`. Call it
+    /// periodically.
+    pub fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
+        let resize = &mut self.sender.resize;
+        if self.sender.ring.epoch.size <= resize.terms.least {
+            return false;
+        }
+        if resize.peak >= quarter(self.sender.ring.epoch.size) {
+            resize.restart(Some(now));
+        }
+        now.since(*resize.since.get_or_insert(now)) >= span
+    }
+
+    /// Returns the agreed minimum size of the own lane.
+    pub fn least(&self) -> Geometry {
+        self.sender.resize.terms.least
+    }
+
+    /// Returns the longest message that both ends allow, in bytes.
+    pub fn max_message(&self) -> u64 {
+        self.sender.resize.terms.message.bytes
+    }
+
+    /// Returns the longest payload of a record in the largest lane that both ends allow, in bytes. A longer message
+    /// is attached.
+    pub fn max_payload(&self) -> usize {
+        self.sender.resize.terms.most.max_payload()
+    }
+
+    /// Returns the statistics of the own lane.
+    pub fn sent(&self) -> LaneStats {
+        let sender = &self.sender;
+        LaneStats {
+            epoch: sender.ring.epoch.number,
+            size: sender.ring.size(),
+            bytes: sender.written,
+            ..sender.resize.stats
+        }
+    }
 }
 
 impl Sender {
@@ -107,117 +484,12 @@ impl Sender {
         }
     }
 
-    pub(super) fn terms(&self) -> &LaneTerms {
-        &self.resize.terms
-    }
-
-    pub(super) fn epoch(&self) -> Epoch {
-        self.ring.epoch
-    }
-
-    pub(super) fn position(&self) -> u64 {
-        self.written
-    }
-
-    pub(super) fn peer_head(&self) -> u64 {
-        self.peer_head
-    }
-
-    pub(super) fn stats(&self) -> LaneStats {
-        LaneStats {
-            epoch: self.ring.epoch.number,
-            size: self.ring.size(),
-            bytes: self.written,
-            ..self.resize.stats
-        }
-    }
-
-    #[inline]
-    pub(super) fn push<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        own: &O,
-        peer: &P,
-        header: Header,
-        payload: &[u8],
-    ) -> Result<(), PushError> {
-        if self.try_push(own, header, payload) {
-            return Ok(());
-        }
-        if payload.len() > self.longest {
-            return Err(self.does_not_fit(peer, payload.len()));
-        }
-        if self.closed {
-            return Err(PushError::Closed);
-        }
-        let record = record_of(payload);
-        let room_to_end = self.ring.room_to_end(self.written);
-        if record > room_to_end {
-            self.pad(own, peer, room_to_end)?;
-        }
-        self.reserve(peer, record)?;
-        self.write(own, header, payload, record);
-        Ok(())
-    }
-
-    /// Writes a record that fits before the next pad without loading the peer's `head`. Returns false, and writes
-    /// nothing, for any other.
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
-    )]
-    pub(super) fn try_push<O: OwnMemory>(
-        &mut self,
-        own: &O,
-        header: Header,
-        payload: &[u8],
-    ) -> bool {
-        if payload.len() > self.longest || self.closed {
-            return false;
-        }
-        let record = record_of(payload);
-        let is_room = self.written + record + SWITCH_RESERVE <= self.look_at
-            && record <= self.ring.room_to_end(self.written);
-        if is_room {
-            self.write(own, header, payload, record);
-        }
-        is_room
-    }
-
     #[inline]
     fn write<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8], record: u64) {
         let at = self.ring.offset(self.written);
         own.write_record(at, header.to_bytes(), payload);
         self.written += record;
         self.records += 1;
-    }
-
-    /// See [`super::Lanes::prefetch`].
-    #[inline]
-    pub(super) fn prefetch<O: OwnMemory>(&mut self, own: &O) {
-        let free = self.peer_head.max(self.ring.base) + self.ring.size();
-        self.prefetcher.advance(own, &self.ring, self.written, free);
-    }
-
-    /// Writes the next part of a message.
-    pub(super) fn push_part<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        own: &O,
-        peer: &P,
-        header: Header,
-        payload: &[u8],
-        sent: usize,
-    ) -> Result<usize, PushError> {
-        self.allows(payload.len() as u64)?;
-        // Fills the lane up to its end instead of padding, unless the remainder is too short to justify a record.
-        let to_end = usize::try_from(self.ring.room_to_end(self.written)).unwrap_or(usize::MAX);
-        let whole = self.ring.epoch.part();
-        let part = if to_end >= whole / 4 { whole.min(to_end - HEADER) } else { whole };
-        let end = payload.len().min(sent + part);
-        let part = payload.get(sent..end).unwrap_or_default();
-        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        self.push(own, peer, header.part(len, end < payload.len()), part)?;
-        Ok(end)
     }
 
     /// Pads the lane to its end. The pad counts as written even when the record after it has to wait, so a waiter
@@ -235,17 +507,6 @@ impl Sender {
         own.write(self.ring.offset(self.written), &header.to_bytes());
         self.written += room;
         Ok(())
-    }
-
-    /// The reserve holds the Close record: 16 bytes always fit before the lane's end.
-    pub(super) fn push_close<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
-        if !self.closed {
-            self.closed = true;
-            let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
-            header.status = (reason as u16).into();
-            own.write(self.ring.offset(self.written), &header.to_bytes());
-            self.written += ALIGN as u64;
-        }
     }
 
     /// Checks that `len` bytes and the reserve fit after `written`.
@@ -284,43 +545,8 @@ impl Sender {
         PushError::Full { missing: needed - self.peer_head }
     }
 
-    /// Checks that both ends allow a message of this length.
-    pub(super) fn allows(&self, len: u64) -> Result<(), PushError> {
-        let limit = self.resize.terms.message;
-        if len > limit.bytes {
-            return Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose });
-        }
-        Ok(())
-    }
-
-    /// Returns why a message does not fit the lane as it is.
-    #[cold]
-    fn does_not_fit<P: PeerMemory>(&mut self, peer: &P, len: usize) -> PushError {
-        let most = self.resize.terms.most;
-        let bytes = len as u64;
-        if self.closed {
-            return PushError::Closed;
-        }
-        if let Err(error) = self.allows(bytes) {
-            return error;
-        }
-        let attach = PushError::Attach { len: bytes, limit: most.max_payload() as u64 };
-        match Geometry::for_payload(len).filter(|to| *to <= most) {
-            Some(to) if self.resize.offered.is_some_and(|offered| offered.size >= to) => {
-                PushError::Grow { to }
-            }
-            Some(to) => match self.can_offer(peer, to, bytes) {
-                Ok(()) => PushError::Grow { to },
-                // A lane takes more shared memory than an attachment.
-                Err(PushError::TooLarge { .. }) => attach,
-                Err(error) => error,
-            },
-            None => attach,
-        }
-    }
-
     /// Checks that the agreed limits allow one more epoch of that size now.
-    pub(super) fn can_offer<P: PeerMemory>(
+    fn can_offer<P: PeerMemory>(
         &mut self,
         peer: &P,
         to: Geometry,
@@ -352,96 +578,14 @@ impl Sender {
         }
     }
 
-    /// Checks that an attachment of `bytes` and its record are possible now.
-    pub(super) fn can_attach<P: PeerMemory>(
-        &mut self,
-        peer: &P,
-        bytes: u64,
-    ) -> Result<(), PushError> {
-        if self.closed {
-            return Err(PushError::Closed);
-        }
-        self.allows(bytes)?;
-        self.refresh_head(peer)?;
-        if self.resize.attached.len() >= MOST_ATTACHED {
-            if let Some((end, _)) = self.resize.attached.front() {
-                let end = *end;
-                return Err(self.full(end));
-            }
-        }
-        self.can_share(pages(bytes), bytes)?;
-        self.reserve(peer, HEADER as u64)
-    }
-
-    /// Writes the record of a passed attachment, after [`Sender::can_attach`].
-    pub(super) fn push_attached<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        own: &O,
-        peer: &P,
-        header: Header,
-        bytes: u64,
-    ) -> Result<(), PushError> {
-        self.push(own, peer, header, &[])?;
-        self.resize.attached.push_back((self.written, pages(bytes)));
-        self.resize.stats.attaches += 1;
-        Ok(())
-    }
-
-    /// Returns the epoch that was passed to the peer but is not in use yet.
-    pub(super) fn offered(&self) -> Option<Epoch> {
-        self.resize.offered
-    }
-
-    /// Records that the memory of `epoch` was passed to the peer.
-    pub(super) fn offer(&mut self, epoch: Epoch) {
-        self.resize.offered = Some(epoch);
-        self.resize.foreseen = false;
-    }
-
-    /// Writes the Switch record, which always fits, and enters the offered epoch: everything after it goes to that
-    /// memory. Returns `None` when no epoch is offered.
-    pub(super) fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
-        if self.closed {
-            return None;
-        }
-        let next = self.resize.offered.take()?;
-        let header = Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0);
-        own.write(self.ring.offset(self.written), &header.to_bytes());
-        self.written += HEADER as u64;
-        self.resize.left.push_back((self.written, self.ring.size()));
-        self.resize.restart(None);
-        let (before, after) = (self.ring.epoch.size, next.size);
-        self.resize.stats.grows += u64::from(after > before);
-        self.resize.stats.shrinks += u64::from(after < before);
-        self.ring = Ring { epoch: next, base: self.written };
-        self.look_at = self.written + step(&self.resize.terms, next.size);
-        self.longest = longest(&self.resize.terms, next.size);
-        Some(next)
-    }
-
     /// Returns the size to offer soon: the lane is often full, or was three quarters full.
-    pub(super) fn advised(&self) -> Option<Geometry> {
+    fn advised(&self) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         let most = self.resize.terms.most;
         let is_small = size < most && size.size() < FULL_LIMIT;
         // A peer that has not reached this epoch does not benefit from the next one.
         let is_read = self.peer_head >= self.ring.base;
         (self.resize.foreseen && is_small && is_read).then(|| size.doubled())
-    }
-
-    /// Returns whether maintenance that is not urgent is due; true until the next load of `head`.
-    #[inline]
-    pub(super) fn take_maintenance(&mut self) -> bool {
-        self.resize.maintenance_due && core::mem::take(&mut self.resize.maintenance_due)
-    }
-
-    /// Returns the epoch to offer early, if that is possible now.
-    pub(super) fn wants_pregrow<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
-        if self.resize.offered.is_some() {
-            return None;
-        }
-        let size = self.advised()?;
-        self.can_offer_unasked(peer, size).then(|| self.ring.epoch.next(size))
     }
 
     /// Returns whether one more epoch of that size is possible now. Does not change what a waiter waits for.
@@ -452,72 +596,8 @@ impl Sender {
         offer.is_ok()
     }
 
-    /// Returns the size that a grown lane should have because it is deep and busy, if that is possible now. A busy
-    /// lane is not idle, however little of it is in use.
-    pub(super) fn wanted_for_pace<P: PeerMemory>(
-        &mut self,
-        peer: &P,
-        now: Instant,
-    ) -> Option<Geometry> {
-        let size = self.ring.epoch.size;
-        let (since, from) = *self.resize.pace.get_or_insert((now, self.written));
-        if self.written - from < WORTH_LARGE {
-            return None;
-        }
-        self.resize.pace = Some((now, self.written));
-        let depth = core::mem::take(&mut self.resize.depth);
-        if depth <= DEEP || now.since(since) >= BUSY {
-            return None;
-        }
-        self.resize.since = Some(now);
-        let wanted = LARGE_LANE.min(self.resize.terms.most);
-        let is_possible = size < wanted
-            && (self.resize.offered.is_some() || self.can_offer_unasked(peer, wanted));
-        is_possible.then_some(wanted)
-    }
-
-    /// Returns the size to grow to instead of waiting for room, if any.
-    pub(super) fn should_grow(&self) -> Option<Geometry> {
-        let advised = self.advised()?;
-        let is_often = self.resize.full.count_ones() >= FULL_SHARE;
-        (is_often || self.resize.offered.is_some_and(|offered| offered.size >= advised))
-            .then_some(advised)
-    }
-
-    /// Returns the size that the lane should have for a message in parts, if it is smaller.
-    pub(super) fn wanted_for_parts(&self) -> Option<Geometry> {
-        let size = self.ring.epoch.size;
-        let is_worth = size >= STREAM_LANE && self.written - self.ring.base >= WORTH_LARGE;
-        let wanted = if is_worth { LARGE_LANE } else { STREAM_LANE };
-        let wanted = wanted.min(self.resize.terms.most);
-        (size < wanted).then_some(wanted)
-    }
-
-    /// Returns the next larger size within the agreed limits.
-    pub(super) fn next_size(&self) -> Option<Geometry> {
-        let size = self.ring.epoch.size;
-        (size < self.resize.terms.most).then(|| size.doubled())
-    }
-
-    /// Returns whether the lane is larger than its idle size.
-    pub(super) fn is_grown(&self) -> bool {
-        self.ring.epoch.size > self.resize.terms.least
-    }
-
-    /// Returns whether the lane has used less than a quarter of its ring for `span`.
-    pub(super) fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
-        let resize = &mut self.resize;
-        if self.ring.epoch.size <= resize.terms.least {
-            return false;
-        }
-        if resize.peak >= quarter(self.ring.epoch.size) {
-            resize.restart(Some(now));
-        }
-        now.since(*resize.since.get_or_insert(now)) >= span
-    }
-
     /// Loads the peer's `head` and checks it against this end's own positions.
-    pub(super) fn refresh_head<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
+    fn refresh_head<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
         // Acquire: the peer's copies of consumed records happen before this end overwrites them.
         let now = peer.load(Word::Head, Ordering::Acquire);
         if now == self.peer_head {
@@ -549,22 +629,6 @@ impl Sender {
         let moved = Moved { from: self.published, to: self.written };
         self.published = self.written;
         Some(moved)
-    }
-
-    /// See [`super::Lanes::await_taken`].
-    pub(super) fn await_taken(&mut self, position: u64) {
-        self.event_index = position.saturating_sub(1);
-    }
-
-    /// Returns the position that the peer's `head` must cross for the record that did not fit.
-    pub(super) fn event_index(&self) -> u64 {
-        self.event_index
-    }
-
-    /// Returns whether the record that did not fit would fit now.
-    pub(super) fn has_room<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
-        self.refresh_head(peer)?;
-        Ok(self.peer_head > self.event_index)
     }
 }
 

@@ -23,8 +23,8 @@ const EDITS: [Edit; 5] = [
     edit(
         "Tail is checked, and loaded again to be used",
         "core/src/lane/receiver.rs",
-        "self.fetch(peer);",
-        "if FAULT { self.peer_tail = peer.load(Word::Tail, Ordering::Acquire); } self.fetch(peer);",
+        "receiver.fetch(peer);",
+        "if FAULT { receiver.peer_tail = peer.load(Word::Tail, Ordering::Acquire); } receiver.fetch(peer);",
     ),
     edit(
         "Head is checked, and loaded again to be used",
@@ -36,15 +36,15 @@ const EDITS: [Edit; 5] = [
         "a header is checked, and copied again to be used",
         "core/src/lane/receiver.rs",
         "return Some(Plain { kind, id, len, at });",
-        "let header = if FAULT { self.read_header(peer) } else { header };
+        "let header = if FAULT { receiver.read_header(peer) } else { header };
             let id = if FAULT { header.id.get() } else { id };
             return Some(Plain { kind, id, len: header.len.get(), at });",
     ),
     edit(
         "a payload's length is taken from the lane again",
         "core/src/lane/receiver.rs",
-        "self.head += record_len(plain.len);",
-        "self.head += record_len(if FAULT { self.read_header(peer).len.get() } else { plain.len });",
+        "self.receiver.head += record_len(plain.len);",
+        "self.receiver.head += record_len(if FAULT { self.receiver.read_header(peer).len.get() } else { plain.len });",
     ),
     edit(
         "a payload is copied twice",
