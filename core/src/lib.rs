@@ -3,7 +3,7 @@
 //! Nothing here does I/O, reads a clock, starts a thread or makes a system call. State machines take events and the
 //! time as arguments and return what to do next. They reach memory through two traits ([`OwnMemory`], [`PeerMemory`])
 //! that a transport implements. The same code runs over sealed memfds, over Windows sections, in the simulator
-//! (feature `sim`) and under loom.
+//! of the tests and under loom.
 //!
 //! ```text
 //! wire, geometry → memory → lane → call, serve, handshake → port, resize, control → end → drive
@@ -24,7 +24,7 @@
 //! | [`end`] | one end of a session over any port: its lanes, its state, how it grows and closes |
 //! | [`drive`] | an end with the calling or the serving machine; the only loops that block |
 //! | [`doctor`] | what the doctor reports about a machine |
-#![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
+#![cfg_attr(not(any(loom, test)), no_std)]
 
 extern crate alloc;
 
@@ -49,8 +49,6 @@ mod observer;
 pub mod port;
 pub mod resize;
 pub mod serve;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod spin;
 mod stall;
 pub mod sync;

@@ -2,10 +2,10 @@
 
 use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Outgoing, Reply, SubmitError, Ticket};
 use bellwire_core::lane::{Lanes, PushError};
-use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Executed, Geometry, PeerFault, PeerMemory, Whose, Word};
+use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
 
 /// A caller, and the other end by hand.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Epoch, Lanes, PushError};
 use bellwire_core::resize::{self, ResizeError, Resource};
-use bellwire_core::sim::{Act, Event, Serving, SimEnd, SimPort, Step, Taken};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, PeerMemory, Port, Word};
+use bellwire_sim::{Act, Event, Serving, SimEnd, SimPort, Step, Taken};
 
 use crate::drive::by_hand;
 use crate::pair::{Pair, growing, payload, size};

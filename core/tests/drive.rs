@@ -9,9 +9,9 @@ use std::time::Duration;
 use bellwire_core::call::SubmitError;
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Lanes, PushError};
-use bellwire_core::sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 use bellwire_core::wire::{Doorbell, Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, Geometry, Instant, Port, SpinPolicy};
+use bellwire_sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 
 const MICRO: Duration = Duration::from_micros(1);
 

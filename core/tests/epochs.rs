@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use bellwire_core::lane::{Armed, Epoch, PushError};
 use bellwire_core::resize::ResizeError;
-use bellwire_core::sim::Sim;
 use bellwire_core::wire::Kind;
 use bellwire_core::{Geometry, Limits};
+use bellwire_sim::Sim;
 use proptest::prelude::*;
 
 use crate::pair::{Pair, growing, limited, payload, size};

@@ -4,9 +4,9 @@ use bellwire_core::call::SubmitError;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::ResizeError;
-use bellwire_core::sim::{Act, SimPort, SimServer};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Geometry, Limits, Whose};
+use bellwire_sim::{Act, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, limited, payload, size};
 use crate::resize::{call, drive_in, echo, reply_of};
@@ -192,7 +192,7 @@ fn answers_keep_to_the_shared_limit_too() {
 
 #[test]
 fn lanes_that_keep_their_size_know_no_epochs() {
-    let fixed = bellwire_core::sim::Sim { limits: None, ..growing() };
+    let fixed = bellwire_sim::Sim { limits: None, ..growing() };
     let mut pair = Pair::new(fixed);
     let most = pair.lanes[0].max_payload() as u64;
     assert_eq!(pair.push(0, 1, most as usize + 1), too_large(most + 1, most, Whose::Own));

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Epoch, Lanes, PushError, Record, Wake};
 use bellwire_core::resize::{self, FollowError, ResizeError};
-use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Geometry, Limits, PeerFault};
+use bellwire_sim::{Sim, SimEnd};
 
 /// Both ends of a session, numbered 0 and 1, in one thread.
 pub(crate) struct Pair {

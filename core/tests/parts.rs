@@ -7,9 +7,9 @@ use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
 use bellwire_core::serve::{Incoming, ServeMachine};
-use bellwire_core::sim::{Act, SimPort, SimServer};
 use bellwire_core::wire::{BATCH, Header, Kind, Status};
 use bellwire_core::{Deadline, Limits, PeerFault};
+use bellwire_sim::{Act, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, limited, payload, size};
 use crate::resize::{Dice, call, drive_in, echo, reply_of};

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bellwire_core::call::{Reply, SubmitError};
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Epoch, PushError};
-use bellwire_core::sim::{Act, Peer, Serving, Sim, SimEnd, SimPort, SimServer, Step, Taken};
 use bellwire_core::wire::Status;
 use bellwire_core::{Deadline, SpinPolicy};
+use bellwire_sim::{Act, Peer, Serving, Sim, SimEnd, SimPort, SimServer, Step, Taken};
 
 use crate::pair::{Pair, growing, payload, size};
 

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bellwire_core::lane::{Armed, Lanes, PushError};
-use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{CloseReason, Header, Kind, SWITCH_RESERVE, Status, record_len};
 use bellwire_core::{Geometry, Whose};
+use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
 
 pub(crate) struct Ends {

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use bellwire_core::sim::Sim;
 use bellwire_core::wire::{
     ALIGN, PAGE_SIZE, SAMPLE_SIZE, SAMPLE_SLOTS, SAMPLES_AT, Stamps, sample_offset, sample_slot,
 };
 use bellwire_core::{OwnMemory, PeerMemory};
+use bellwire_sim::Sim;
 
 #[test]
 fn an_entry_tells_of_its_own_message_only() {

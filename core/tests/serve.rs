@@ -7,8 +7,8 @@ use bellwire_core::call::{CallMachine, Outgoing};
 use bellwire_core::lane::Lanes;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
-use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{CloseReason, Header, Kind, MORE, ONE_WAY, Status};
+use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
 
 struct Pair {

@@ -7,8 +7,8 @@ use bellwire_core::Deadline;
 use bellwire_core::call::SubmitError;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::resize::{FollowError, ResizeError, Resource, Shortage};
-use bellwire_core::sim::{Act, Sim, SimEnd, SimPort, SimServer};
 use bellwire_core::wire::Status;
+use bellwire_sim::{Act, Sim, SimEnd, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, payload, size};
 use crate::resize::{Dice, call, drive_in, echo, pipeline, reply_of, shuffling};

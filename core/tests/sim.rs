@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bellwire_core::drive::CallDriver;
-use bellwire_core::sim::{Event, Sim, SimEnd, Step};
 use bellwire_core::wire::{Doorbell, Header, Kind, Status};
 use bellwire_core::{Deadline, Instant, Park, Port, SpinPolicy, Woken};
+use bellwire_sim::{Event, Sim, SimEnd, Step};
 
 use crate::drive::by_hand;
 

@@ -3,9 +3,9 @@
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::{Epoch, LaneTerms, Lanes, MOST_ATTACHED, MOST_OUTSTANDING};
 use bellwire_core::resize::FollowError;
-use bellwire_core::sim::{Sim, SimEnd, SimMemory, Step};
 use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
 use bellwire_core::{Deadline, Limits, PeerFault, Port};
+use bellwire_sim::{Sim, SimEnd, SimMemory, Step};
 
 use crate::codec::encode;
 use crate::drive::by_hand;

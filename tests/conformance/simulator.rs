@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bellwire_core::Geometry;
 use bellwire_core::lane::{Armed, Lanes};
-use bellwire_core::sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
+use bellwire_sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
 
 use super::suite::Transport;
 use super::suite::endpoints::{Next, Script, Serving};

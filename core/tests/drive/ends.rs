@@ -3,9 +3,9 @@
 use std::sync::mpsc::channel;
 
 use bellwire_core::drive::CallFailed;
-use bellwire_core::sim::{Event, Step};
 use bellwire_core::wire::{CloseReason, Kind};
 use bellwire_core::{Deadline, Executed, PeerFault, SpinPolicy};
+use bellwire_sim::{Event, Step};
 
 use super::{MICRO, answer, by_hand, drive, echo, idle, never, wait};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bellwire_core::call::{Outgoing, SubmitError};
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::PushError;
-use bellwire_core::sim::{Sim, SimPort};
 use bellwire_core::wire::Doorbell;
 use bellwire_core::{Deadline, Executed, SpinPolicy};
+use bellwire_sim::{Sim, SimPort};
 
 use super::{MICRO, drive, drive_in, echo, idle, never};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bellwire_core::drive::{CallDriver, CallFailed, Look};
 use bellwire_core::lane::Lanes;
-use bellwire_core::sim::{Peer, Sim, SimEnd, SimPort, Step};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerMemory, Port, SpinPolicy};
+use bellwire_sim::{Peer, Sim, SimEnd, SimPort, Step};
 
 use super::{MICRO, answer, by_hand, call, drive, drive_in, echo, now, wait};
 use crate::pair::growing;

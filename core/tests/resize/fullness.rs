@@ -2,8 +2,8 @@
 
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::{Epoch, FULL_LIMIT, PushError};
-use bellwire_core::sim::{Act, Sim, SimEnd, Step};
 use bellwire_core::{Deadline, Limits};
+use bellwire_sim::{Act, Sim, SimEnd, Step};
 
 use super::{Dice, MILLI, NEVER, drive_in, echo, pipeline, reply_of, shuffling};
 use crate::pair::{Pair, growing, limited, payload, size};

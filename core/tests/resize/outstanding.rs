@@ -3,8 +3,8 @@
 use bellwire_core::Deadline;
 use bellwire_core::lane::{Armed, MOST_ATTACHED, MOST_OUTSTANDING, PushError};
 use bellwire_core::resize::ResizeError;
-use bellwire_core::sim::{Act, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 use bellwire_core::wire::{Kind, Status};
+use bellwire_sim::{Act, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 
 use super::{MILLI, drive_in, echo, is_full, reply_of};
 use crate::pair::{Pair, growing, payload, size};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwire_core::Deadline;
 use bellwire_core::drive::CallDriver;
 use bellwire_core::lane::Epoch;
-use bellwire_core::sim::{Act, SimPort};
+use bellwire_sim::{Act, SimPort};
 
 use super::{MILLI, call, drive_in, echo, reply_of};
 use crate::pair::{Pair, growing, payload, size};

@@ -2,8 +2,8 @@
 
 use bellwire_core::Geometry;
 use bellwire_core::lane::Lanes;
-use bellwire_core::sim::Sim;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_sim::Sim;
 
 pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut seeds = vec![

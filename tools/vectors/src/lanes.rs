@@ -4,10 +4,10 @@ use bellwire_core::drive::{CallDriver, CallFailed, ServeDriver};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::FollowError;
 use bellwire_core::serve::Incoming;
-use bellwire_core::sim::{Sim, SimEnd, SimMemory};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
 use bellwire_core::{ErrorKind, Limits, OwnMemory, PeerFault, SpinPolicy, Word};
+use bellwire_sim::{Sim, SimEnd, SimMemory};
 
 use std::time::Duration;
 

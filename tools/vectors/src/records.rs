@@ -1,10 +1,10 @@
 //! Records as they lie in a lane: header, payload, padding.
 
 use bellwire_core::lane::Epoch;
-use bellwire_core::sim::Sim;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{BATCH, CloseReason, Header, Kind, MORE, ONE_WAY, Status, record_len};
 use bellwire_core::{OwnMemory, Word};
+use bellwire_sim::Sim;
 
 use crate::control::size;
 use crate::text::Case;

@@ -8,10 +8,10 @@ use bellwire_core::drive::CallDriver;
 use bellwire_core::handshake::{ClientStep, ServerStep};
 use bellwire_core::lane::{Growth, Lanes};
 use bellwire_core::resize::Shortage;
-use bellwire_core::sim::{Serving, Sim, SimEnd, SimMemory, Taken};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Doorbell, LIFE_OFFSET, Message, Role, Status};
 use bellwire_core::{OwnMemory, SpinPolicy, Word};
+use bellwire_sim::{Serving, Sim, SimEnd, SimMemory, Taken};
 use zerocopy::IntoBytes;
 
 use crate::control::{bytes_of, handshake, hello, size};

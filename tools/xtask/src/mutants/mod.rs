@@ -136,8 +136,8 @@ fn find(layout: &Layout) -> Result<Vec<Mutant>, Error> {
     Ok(mutants)
 }
 
-/// Names the atomics, simulates an end in one thread, or tests: nothing there orders anything.
-const LEFT_OUT: [&str; 3] = ["sync", "sim", "tests"];
+/// Names the atomics, or tests: nothing there orders anything.
+const LEFT_OUT: [&str; 2] = ["sync", "tests"];
 
 fn sources(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     for entry in fs::read_dir(dir).map_err(Error::file("read", dir))? {

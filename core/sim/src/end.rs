@@ -1,17 +1,16 @@
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::ops::Range;
-use core::time::Duration;
-use std::sync::Mutex;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::world::World;
-use super::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
-use crate::control::{self, Arrival, Control, ControlTransport, Heard};
-use crate::lane::{Epoch, LaneTerms, Lanes, Wake};
-use crate::resize::{FollowError, Resource, Shortage};
-use crate::sync::Ordering;
-use crate::wire::{Attachment, MAX_CONTROL};
-use crate::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
+use bellwire_core::control::{self, Arrival, Control, ControlTransport, Heard};
+use bellwire_core::lane::{Epoch, LaneTerms, Lanes, Wake};
+use bellwire_core::resize::{FollowError, Resource, Shortage};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{Attachment, MAX_CONTROL, PAGE_SIZE};
+use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
+
+use crate::world::World;
+use crate::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
 
 /// An operation that can be made to fail for lack of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,7 +141,7 @@ impl SimEnd {
         let mut control = self.0.control.lock().expect("no panic while it is locked");
         let (attachment, memory) = control.take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).expect("at most the limit");
-        if memory.size() != attachment.len.next_multiple_of(crate::wire::PAGE_SIZE as u64) {
+        if memory.size() != attachment.len.next_multiple_of(PAGE_SIZE as u64) {
             return Err(PeerFault::Memory { what: "a message", why: "it has another size" }.into());
         }
         Ok(memory.start(len))

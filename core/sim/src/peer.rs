@@ -1,10 +1,10 @@
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
-use super::{Serving, SimEnd, Taken};
-use crate::Instant;
-use crate::end::SHRINK_AFTER;
-use crate::wire::Status;
+use bellwire_core::Instant;
+use bellwire_core::end::SHRINK_AFTER;
+use bellwire_core::wire::Status;
+
+use crate::{Serving, SimEnd, Taken};
 
 /// What the peer does after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Step {
     Busy(Instant),
     /// It is armed and parked until it is rung, or until then.
     Parked(Option<Instant>),
-    /// Its process ends: the driven end's waits return [`Woken::PeerGone`](crate::Woken::PeerGone) from now on.
+    /// Its process ends: the driven end's waits return [`Woken::PeerGone`](bellwire_core::Woken::PeerGone) from now on.
     Gone,
 }
 

@@ -1,13 +1,12 @@
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
-use super::{SimEnd, Step};
-use crate::drive::{Attachable, Responded, ServeDriver};
-use crate::lane::{Armed, LaneStats};
-use crate::resize::{FollowError, Shortage};
-use crate::serve::{Incoming, ServeCounts};
-use crate::wire::{CloseReason, Status};
+use bellwire_core::drive::{Attachable, Responded, ServeDriver};
+use bellwire_core::lane::{Armed, LaneStats};
+use bellwire_core::resize::{FollowError, Shortage};
+use bellwire_core::serve::{Incoming, ServeCounts};
+use bellwire_core::wire::{CloseReason, Status};
+
+use crate::{SimEnd, Step};
 
 /// How soon a server retries after a shortage.
 const RETRY: Duration = Duration::from_millis(1);

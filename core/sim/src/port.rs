@@ -1,14 +1,14 @@
-use alloc::boxed::Box;
-use core::fmt;
-use core::time::Duration;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
-use super::{Event, Peer, Sim, SimEnd, SimOwn, SimPeer, Step};
-use crate::lane::Epoch;
-use crate::resize::{FollowError, Shortage};
-use crate::sync::Ordering;
-use crate::wire::Doorbell;
-use crate::{Bell, Instant, Park, PeerMemory, Port, Woken, Word};
+use bellwire_core::lane::Epoch;
+use bellwire_core::resize::{FollowError, Shortage};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::Doorbell;
+use bellwire_core::{Bell, Instant, Park, PeerMemory, Port, Woken, Word};
+
+use crate::{Event, Peer, Sim, SimEnd, SimOwn, SimPeer, Step};
 
 /// The virtual time of one poll of a spinning end.
 const RELAX: Duration = Duration::from_nanos(20);

@@ -1,11 +1,11 @@
 //! The in-memory simulator: both ends of a session in one thread, with virtual time.
 //!
-//! One end is driven from outside, by a [`CallDriver`](crate::drive::CallDriver) or by hand, over a [`SimPort`]. The other is a
+//! One end is driven from outside, by a [`CallDriver`](bellwire_core::drive::CallDriver) or by hand, over a [`SimPort`]. The other is a
 //! [`Peer`]: a step that runs whenever the first one waits. Nothing here reads a clock, sleeps or starts a thread, so
 //! every run is identical.
 //!
 //! ```
-//! use bellwire_core::sim::{Sim, SimServer};
+//! use bellwire_sim::{Sim, SimServer};
 //! use bellwire_core::wire::Status;
 //! use bellwire_core::drive::CallDriver;
 //! use bellwire_core::{Deadline, SpinPolicy};
@@ -26,7 +26,7 @@
 //!
 //! # What it finds
 //! A parked end runs again only when it is rung, when a word had moved before it slept (futex only), at its deadline,
-//! or at a scripted [`Event`]. When none of these can happen any more, [`SimPort::park`](crate::Port::park) panics
+//! or at a scripted [`Event`]. When none of these can happen any more, [`SimPort::park`](bellwire_core::Port::park) panics
 //! with "deadlock": the simulator has found a lost wake-up. It also detects a peer that never stops.
 //!
 //! # Limits
@@ -54,13 +54,12 @@ pub use port::SimPort;
 pub use serving::{Serving, Taken};
 pub use world::Event;
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use core::time::Duration;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::lane::{LaneTerms, Lanes};
-use crate::wire::Doorbell;
-use crate::{Geometry, Limits};
+use bellwire_core::lane::{LaneTerms, Lanes};
+use bellwire_core::wire::Doorbell;
+use bellwire_core::{Geometry, Limits};
 
 /// Indexes of the two ends of a world: the driven one and its peer.
 const DRIVEN: usize = 0;
@@ -122,7 +121,7 @@ impl Sim {
     }
 
     /// Opens a session at virtual time zero. Returns the driven end's port, and its lanes for a
-    /// [`CallDriver`](crate::drive::CallDriver).
+    /// [`CallDriver`](bellwire_core::drive::CallDriver).
     pub fn start(self, peer: impl Peer + Send + 'static) -> (SimPort, Lanes) {
         let [driven, other] = self.ends();
         let lanes = driven.lanes();

@@ -1,13 +1,9 @@
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
-use core::fmt;
-use std::sync::Mutex;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
-use crate::sync::{AtomicU64, Ordering};
-use crate::wire::{PAGE_SIZE, sample_offset};
-use crate::{Geometry, OwnMemory, PeerMemory, Word};
+use bellwire_core::sync::{AtomicU64, Ordering};
+use bellwire_core::wire::{PAGE_SIZE, sample_offset};
+use bellwire_core::{Geometry, OwnMemory, PeerMemory, Word};
 
 /// The memory of a lane or an attachment: what a descriptor refers to between processes.
 #[derive(Clone)]

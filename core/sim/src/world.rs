@@ -1,12 +1,12 @@
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::ops::Range;
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{Act, SimMemory};
-use crate::Instant;
-use crate::resize::{Resource, Shortage};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use bellwire_core::Instant;
+use bellwire_core::resize::{Resource, Shortage};
+use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
+
+use crate::{Act, SimMemory};
 
 /// A scripted event at the driven end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
