@@ -279,7 +279,7 @@ impl Connecting {
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
         let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
-        drive.set_shrink_after(self.shrink_after);
+        drive.end_mut().set_shrink_after(self.shrink_after);
         let (service, board) = (self.service, mapped.board);
         Ok(Opened { drive, service, board, pid, max_batch: welcome.max_batch })
     }

@@ -84,7 +84,7 @@ pub fn probe(
     };
     let took = clock::now().since(begun);
     let [requests, answers] = opened.drive.lane_stats();
-    let max_request = opened.drive.max_message();
+    let max_request = opened.drive.end().lanes().max_message();
     let generation = opened.board.generation();
     opened.drive.close(CloseReason::Normal);
     let terms = Terms { requests, answers, max_request, generation };

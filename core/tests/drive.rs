@@ -61,7 +61,7 @@ fn a_call_completes_by_every_doorbell_and_spin() {
             for takes in [Duration::ZERO, MICRO, 30 * MICRO, 500 * MICRO] {
                 let sim = Sim { doorbell, ..Sim::default() };
                 let mut drive = drive_in(sim, echo(takes), spin);
-                for len in [0, 1, 500, drive.max_payload()] {
+                for len in [0, 1, 500, drive.end().lanes().max_payload()] {
                     assert_eq!(call(&mut drive, &vec![7; len]), vec![7; len]);
                 }
                 assert_eq!(drive.in_flight(), 0);

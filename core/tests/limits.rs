@@ -31,7 +31,7 @@ fn a_message_above_the_limit_is_too_large_and_the_session_goes_on() {
     for limit in [0, 1, 1000, 2000, 2001, 50_000] {
         for (own, peer, whose) in both(Limits { max_message: limit, ..ROOMY }) {
             let mut drive = drive_in(limited(own, peer), echo());
-            assert_eq!(drive.max_message(), limit);
+            assert_eq!(drive.end().lanes().max_message(), limit);
             for len in [limit + 1, limit + 100_000, 1 << 25] {
                 let failed = drive.submit(&vec![7; len as usize]);
                 let error = SubmitError::Push(PushError::TooLarge { len, limit, whose });
@@ -93,7 +93,7 @@ fn a_message_above_the_largest_lane_has_to_be_attached() {
     for len in [1, 200, 81, 82, 5] {
         drive.submit(&vec![0; len]).unwrap();
         let (reply, answer) = reply_of(&mut drive);
-        assert_eq!(reply.attached, len * 100 > drive.max_payload());
+        assert_eq!(reply.attached, len * 100 > drive.end().lanes().max_payload());
         assert_eq!(answer, payload(3, len * 100));
     }
 }

@@ -131,7 +131,7 @@ impl<S: Service> Session<S> {
 
     fn set_when_full(&mut self, backpressure: Backpressure) {
         self.backpressure = backpressure;
-        self.drive.set_growth(backpressure.growth());
+        self.drive.end_mut().set_growth(backpressure.growth());
     }
 
     /// Sends a request without waiting for its answer here.
@@ -146,7 +146,7 @@ impl<S: Service> Session<S> {
     pub(super) fn parts_from(&self) -> usize {
         match self.backpressure {
             Backpressure::Wait if self.stream_from < usize::MAX => {
-                self.stream_from.min(self.drive.lane_epoch().size.max_payload())
+                self.stream_from.min(self.drive.end().lanes().epoch().size.max_payload())
             }
             _ => self.stream_from,
         }

@@ -200,7 +200,7 @@ impl<S: Service> Session<S> {
     where
         S::Request: 'r,
     {
-        let room = Room { bytes: self.drive.max_message(), items: self.max_batch };
+        let room = Room { bytes: self.drive.end().lanes().max_message(), items: self.max_batch };
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
         let mut packed = Packed::new::<S>(batch, room, requests);
         let sent = send(self, packed.outgoing());
@@ -212,7 +212,8 @@ impl<S: Service> Session<S> {
     #[cfg(feature = "tokio")]
     pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, Room) {
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
-        let bytes = self.drive.max_message().min(self.drive.max_payload() as u64);
+        let lanes = self.drive.end().lanes();
+        let bytes = lanes.max_message().min(lanes.max_payload() as u64);
         (batch, Room { bytes, items: self.max_batch })
     }
 

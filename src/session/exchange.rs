@@ -410,10 +410,7 @@ impl<S: Service> Session<S> {
             return Err(CallError::Forked);
         }
         match self.drive.port().fault() {
-            Some(fault) => {
-                self.drive.poison(fault);
-                Err(fault.into())
-            }
+            Some(fault) => Err(self.drive.end_mut().fail(fault).into()),
             None => Ok(()),
         }
     }
@@ -447,7 +444,7 @@ impl<S: Service> Session<S> {
             Ok(body) => body,
             Err(FollowError::Short(shortage)) => Body::Lost(shortage),
             Err(FollowError::Peer(fault)) => {
-                self.drive.poison(fault);
+                self.drive.end_mut().fail(fault);
                 let error = fault.into();
                 if reply.is_wanted {
                     self.count_answer(reply.ticket, Some(&error));

@@ -33,7 +33,7 @@ impl<S: Service> Session<S> {
             late,
             dropped,
             unsent,
-            rings: self.drive.rings(),
+            rings: self.drive.end().rings(),
             parks: self.drive.parks(),
             doorbell: self.drive.port().doorbell(),
             requests,
@@ -52,7 +52,7 @@ impl<S: Service> Session<S> {
     pub(super) fn sent(&mut self, ticket: Ticket) {
         let (parks, port) = (self.drive.parks(), self.drive.port());
         self.calls.sent(port.own(), ticket.id(), parks, || port.now());
-        if self.drive.lane_epoch().number != self.noted {
+        if self.drive.end().lanes().epoch().number != self.noted {
             self.note_size();
         }
     }
@@ -61,7 +61,7 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(super) fn posted(&mut self) -> Ticket {
         self.calls.posted(self.drive.port().own());
-        if self.drive.lane_epoch().number != self.noted {
+        if self.drive.end().lanes().epoch().number != self.noted {
             self.note_size();
         }
         Ticket::ONE_WAY
@@ -131,5 +131,5 @@ pub(super) fn trace_failed(drive: &Driver, sequence: u64, error: &CallError) {
         return;
     }
     let kind = error.kind().code().into();
-    probes::call_failed(drive.observer().session(), sequence, kind);
+    probes::call_failed(drive.end().observer().session(), sequence, kind);
 }

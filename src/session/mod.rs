@@ -29,7 +29,7 @@ use bellwire_core::call::{self, Reply, Ticket};
 use bellwire_core::counters::{CallCounters, Outcome};
 use bellwire_core::drive::CallFailed;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Left, ServiceName};
+use bellwire_core::{Deadline, Left, Port, ServiceName};
 use bellwire_probes as probes;
 
 use crate::backoff::Backoff;
@@ -161,7 +161,7 @@ impl<S: Service> Session<S> {
         let mut drive = opened.drive;
         let attach_from = config.lane.attach_from.unwrap_or(usize::MAX);
         let stream_from = config.lane.stream_from.unwrap_or(usize::MAX);
-        drive.set_growth(config.backpressure.growth());
+        drive.end_mut().set_growth(config.backpressure.growth());
         drive.set_window(config.max_in_flight);
         Self {
             drive,
@@ -461,7 +461,7 @@ impl<S: Service> Session<S> {
 
     /// Returns the longest request that both ends' limits allow, in bytes.
     pub fn max_request(&self) -> u64 {
-        self.drive.max_message()
+        self.drive.end().lanes().max_message()
     }
 
     /// Returns the most items that the provider accepts in one batch: send a longer list in chunks of this size.
@@ -496,8 +496,9 @@ impl<S: Service> Session<S> {
     /// it when a call took too long.
     pub(crate) fn is_left_unread(&mut self) -> bool {
         let Some(limit) = self.unread_timeout else { return false };
+        let now = self.link().now();
         // A protocol violation is reported by the next call.
-        matches!(self.drive.check_stalled(limit), Ok(Left::TooLong))
+        matches!(self.drive.end_mut().check_stalled(now, limit), Ok(Left::TooLong))
     }
 
     /// Sets the reason with which the session closes when it is dropped next.
@@ -508,7 +509,7 @@ impl<S: Service> Session<S> {
     /// Records the lane's size for sessions that this process opens later.
     #[cold]
     fn note_size(&mut self) {
-        let epoch = self.drive.lane_epoch();
+        let epoch = self.drive.end().lanes().epoch();
         self.noted = epoch.number;
         learned::note(self.service, Role::Client, epoch.size);
     }
@@ -522,7 +523,7 @@ impl<S: Service> Drop for Session<S> {
             self.drive.close(self.close);
         }
         let reason = if is_open { self.close as u64 } else { 0 };
-        probes::session_closed(self.drive.observer().session(), reason);
+        probes::session_closed(self.drive.end().observer().session(), reason);
     }
 }
 

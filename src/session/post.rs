@@ -171,7 +171,7 @@ impl<S: Service> Session<S> {
     /// Notes that the provider is gone: what it has not taken is lost.
     #[cfg(feature = "tokio")]
     pub(crate) fn depart(&mut self) {
-        self.drive.depart();
+        self.drive.end_mut().depart();
     }
 
     /// Returns where the last one-way request ends, unless the provider is known to have taken all of them.

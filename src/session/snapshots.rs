@@ -126,7 +126,7 @@ impl<S: Service> Session<S> {
 
     /// Returns what a tracer knows this session by, and when the publisher created its board.
     pub(crate) fn traced(&self) -> (&bellwire_probes::Session, u64) {
-        (self.drive.observer().session(), self.board.publisher())
+        (self.drive.end().observer().session(), self.board.publisher())
     }
 
     /// Copies what this generation changes in the one before it out of the ring, if the ring that the board names is mapped and
@@ -156,7 +156,7 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(crate) fn unless_fault<T>(&mut self, found: Result<T, PeerFault>) -> Result<T, CallError> {
         found.map_err(|fault| {
-            self.drive.poison(fault);
+            self.drive.end_mut().fail(fault);
             self.explain(fault.into())
         })
     }

@@ -72,6 +72,6 @@ impl<S: Service> Session<S> {
 
     /// Withdraws what [`Session::arm`] requested: this end looks by itself.
     pub(crate) fn disarm(&self) {
-        self.drive.disarm();
+        self.drive.end().disarm();
     }
 }

@@ -8,15 +8,14 @@ mod wait;
 pub use looks::Look;
 
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::end::{End, State, Why};
-use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError};
+use crate::lane::{Armed, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
 use crate::wire::CloseReason;
 use crate::{
-    Deadline, Executed, Geometry, Left, Observer, PeerFault, Port, Spin, SpinCounter, SpinPolicy,
+    Deadline, Executed, Geometry, Observer, PeerFault, Port, Spin, SpinCounter, SpinPolicy,
 };
 
 /// Why a blocking call ended without an answer.
@@ -96,24 +95,21 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         }
     }
 
-    /// Returns the observer.
-    pub fn observer(&self) -> &O {
-        &self.end.observer
-    }
-
-    /// See [`End::set_shrink_after`].
-    pub fn set_shrink_after(&mut self, span: Duration) {
-        self.end.set_shrink_after(span);
-    }
-
-    /// See [`End::set_growth`].
-    pub fn set_growth(&mut self, growth: Growth) {
-        self.end.set_growth(growth);
-    }
-
     /// Sets how many requests may be in flight: see [`CallMachine::set_window`].
     pub fn set_window(&mut self, requests: usize) {
         self.calls.set_window(requests);
+    }
+
+    /// Returns the end.
+    #[inline]
+    pub fn end(&self) -> &End<P, O> {
+        &self.end
+    }
+
+    /// Returns the end, mutably.
+    #[inline]
+    pub fn end_mut(&mut self) -> &mut End<P, O> {
+        &mut self.end
     }
 
     /// Returns the transport's end.
@@ -136,30 +132,9 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.calls.is_waiting(ticket)
     }
 
-    /// Returns the longest request that both ends allow, in bytes.
-    pub fn max_message(&self) -> u64 {
-        self.end.lanes.max_message()
-    }
-
-    /// Returns the longest request that a lane carries, in bytes; a longer one is [attached](CallDriver::submit_attached).
-    pub fn max_payload(&self) -> usize {
-        self.end.lanes.max_payload()
-    }
-
-    /// Returns the epoch of the lane that this end writes.
-    #[inline]
-    pub fn lane_epoch(&self) -> Epoch {
-        self.end.lanes.epoch()
-    }
-
     /// Returns the statistics of the lane that this end writes and of the one that it reads.
     pub fn lane_stats(&self) -> [LaneStats; 2] {
         [self.end.lanes.sent(), self.end.lanes.received()]
-    }
-
-    /// Returns how often this end rang its peer with a system call.
-    pub fn rings(&self) -> u64 {
-        self.end.rings()
     }
 
     /// Returns how many answers to abandoned requests arrived since the last call, and resets the count.
@@ -183,30 +158,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         }
     }
 
-    /// Ends the session for a protocol violation that was found outside the lanes, for instance on the control
-    /// socket.
-    pub fn poison(&mut self, fault: PeerFault) {
-        self.end.fail(fault);
-    }
-
-    /// Notes that the peer is gone, for a caller that noticed it otherwise than by a wait: it takes nothing more.
-    pub fn depart(&mut self) {
-        self.end.depart();
-    }
-
     fn closed_by_peer(&self, executed: Executed) -> CallFailed {
         match self.calls.closed() {
             Some(CloseReason::Unread) => CallFailed::Unread(executed),
             _ => CallFailed::PeerGone(executed),
         }
-    }
-
-    /// See [`End::check_stalled`].
-    ///
-    /// # Errors
-    /// [`CallFailed::Peer`] when the peer violates the protocol.
-    pub fn check_stalled(&mut self, limit: Duration) -> Result<Left, CallFailed> {
-        Ok(self.end.check_stalled(self.end.port.now(), limit)?)
     }
 
     /// Returns why the peer closed its lane, if it did.

@@ -36,7 +36,8 @@ fn a_flush_ends_when_everything_posted_was_taken_by_every_doorbell_and_spin() {
                 let sim = Sim { doorbell, ..Sim::default() };
                 let mut drive = drive_in(sim, echo(takes), spin);
                 flush(&mut drive, never()).unwrap();
-                for (round, len) in [0, 1, 500, 3_000, drive.max_payload()].into_iter().enumerate()
+                for (round, len) in
+                    [0, 1, 500, 3_000, drive.end().lanes().max_payload()].into_iter().enumerate()
                 {
                     for _ in 0..=round * 7 {
                         post(&mut drive, &vec![7; len]);

@@ -13,7 +13,7 @@ use crate::pair::{Pair, growing, payload, size};
 #[test]
 fn a_lane_that_is_idle_for_long_enough_shrinks_at_the_next_send() {
     let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
-    drive.set_shrink_after(10 * MILLI);
+    drive.end_mut().set_shrink_after(10 * MILLI);
     call(&mut drive, 1, 100_000);
     call(&mut drive, 2, 10);
     for _ in 0..9 {
@@ -35,7 +35,7 @@ fn a_lane_that_is_idle_for_long_enough_shrinks_at_the_next_send() {
 #[test]
 fn a_lane_that_is_used_does_not_shrink() {
     let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
-    drive.set_shrink_after(10 * MILLI);
+    drive.end_mut().set_shrink_after(10 * MILLI);
     for round in 0..50 {
         // The shortest message that needs a lane of 256 KiB.
         call(&mut drive, round, 65_536 - 47);
@@ -53,7 +53,7 @@ fn a_lane_that_is_used_does_not_shrink() {
 /// made for one of `first` bytes. Both ends do the same. Returns the sizes of the lanes.
 fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
     let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
-    drive.set_shrink_after(150 * MILLI);
+    drive.end_mut().set_shrink_after(150 * MILLI);
     call(&mut drive, 1, first);
     let mut buffer = Vec::new();
     let mut sizes = [Vec::new(), Vec::new()];
@@ -99,7 +99,7 @@ fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so(
 #[test]
 fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {
     let mut drive = drive_in(growing(), echo());
-    drive.set_shrink_after(10 * MILLI);
+    drive.end_mut().set_shrink_after(10 * MILLI);
     let mut buffer = Vec::new();
     let mut sent = 0;
     let mut poll = |drive: &mut CallDriver<SimPort>, len: usize| {

@@ -9,8 +9,6 @@ use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
 use bellwire_core::{ErrorKind, Limits, OwnMemory, PeerFault, SpinPolicy, Word};
 use bellwire_sim::{Sim, SimEnd, SimMemory};
 
-use std::time::Duration;
-
 use crate::control::{bytes_of, size};
 use crate::text::{Case, hex, number, unhex};
 
@@ -254,10 +252,7 @@ impl Reader {
     /// Looks at the peer's Head.
     fn head(&mut self) -> Result<(), PeerFault> {
         match self {
-            Self::Client(client) => match client.check_stalled(Duration::MAX) {
-                Err(CallFailed::Peer(fault)) => Err(fault),
-                _ => Ok(()),
-            },
+            Self::Client(client) => client.end_mut().taken().map(|_| ()),
             Self::Server(server) => server.end_mut().taken().map(|_| ()),
         }
     }

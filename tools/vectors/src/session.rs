@@ -170,7 +170,7 @@ impl Session {
     }
 
     fn in_parts(&mut self) {
-        self.client.set_growth(Growth::Never);
+        self.client.end_mut().set_growth(Growth::Never);
         let request: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let mut nth = 0;
         loop {
@@ -191,7 +191,7 @@ impl Session {
         self.answers(8, Status::Ok, b"5000");
         self.reply(8, Status::Ok, b"5000");
         self.took("request-8-is-answered", 1);
-        self.client.set_growth(Growth::Often);
+        self.client.end_mut().set_growth(Growth::Often);
     }
 
     /// A request for which the lane grows, and its trim.

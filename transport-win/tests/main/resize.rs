@@ -141,12 +141,12 @@ fn a_lane_that_is_much_too_large_shrinks_at_a_later_send() {
         let mut session = Session::open(listens);
         for round in 1..=3 {
             session.call(&request(300_000));
-            session.drive.set_shrink_after(Duration::ZERO);
+            session.drive.end_mut().set_shrink_after(Duration::ZERO);
             while session.drive.lane_stats()[0].size > Geometry::DEFAULT.size() {
                 session.call(&request(10));
             }
             assert_eq!(session.drive.lane_stats()[0].shrinks, round);
-            session.drive.set_shrink_after(Duration::MAX);
+            session.drive.end_mut().set_shrink_after(Duration::MAX);
         }
         session.close();
     }

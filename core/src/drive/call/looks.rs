@@ -66,11 +66,6 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.learn(began, self.end.port.now());
     }
 
-    /// Withdraws what [`CallDriver::arm`] requested.
-    pub fn disarm(&self) {
-        self.end.disarm();
-    }
-
     /// Returns how long to spin now, in nanoseconds, given what was exchanged since the last wait.
     pub(super) fn spin_budget(&mut self) -> u64 {
         let exchanged = self.end.lanes.exchanged();

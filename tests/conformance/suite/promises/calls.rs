@@ -27,7 +27,7 @@ fn submit_or_wait_for_room<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -
 
 pub(crate) fn every_size_comes_back_whole<T: Transport>() {
     let mut drive = session::<T>(echo);
-    let max = drive.max_payload();
+    let max = drive.end().lanes().max_payload();
     let boundaries = [0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 4079, 4080, 4081, max - 17, max - 16];
     for len in boundaries.into_iter().chain((0..max).step_by(97)).chain([max - 1, max, 0, max]) {
         let sent = payload(len, len);
@@ -37,7 +37,7 @@ pub(crate) fn every_size_comes_back_whole<T: Transport>() {
 
 pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_goes_on<T: Transport>() {
     let mut drive = session::<T>(echo);
-    let limit = drive.max_payload();
+    let limit = drive.end().lanes().max_payload();
     let whose = Whose::Own;
     let (len, limit) = (limit as u64 + 1, limit as u64);
     let too_large = PushError::TooLarge { len, limit, whose };
@@ -135,7 +135,8 @@ pub(crate) fn who_only_polls_gets_room_and_gives_it<T: Transport>() {
         for _ in 0..6 {
             // Many of them so large that the rest of the lane is a pad.
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            let len = drive.max_payload() - (random >> 40) % [2000, 1000, 17][round % 3];
+            let len =
+                drive.end().lanes().max_payload() - (random >> 40) % [2000, 1000, 17][round % 3];
             let payload = payload(round, len);
             until("there is room", || {
                 let polled = drive.submit(&payload);

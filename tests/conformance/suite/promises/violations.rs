@@ -94,7 +94,7 @@ fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
         endpoints.ring();
         Next::Again
     });
-    let room = drive.max_payload();
+    let room = drive.end().lanes().max_payload();
     let fault = loop {
         let failed = match drive.submit(&vec![0; room]) {
             Ok(_) => continue,
