@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, PeerFault, Spin, SpinCounter, Woken};
+use bellwire_core::{Instant, PeerFault, Spin, Woken};
 
 use crate::broadcast::PeerRing;
 use crate::cache::Look;
@@ -469,28 +469,7 @@ impl<E: Event> Subscriber<E> {
         let Some(ring) = self.client.session().and_then(|session| session.ring()) else {
             return false;
         };
-        let budget = self.spin.budget();
-        let mut counter = SpinCounter::new(budget);
-        if budget == 0 {
-            return false;
-        }
-        loop {
-            if ring.has_news() {
-                self.spin.hit(counter.spun());
-                return true;
-            }
-            std::hint::spin_loop();
-            if !counter.count() && !self.spin.yields_at_once() {
-                continue;
-            }
-            let poll_after_yield = || {
-                std::thread::yield_now();
-                ring.has_news()
-            };
-            if !self.spin.tick(&mut counter, clock::now, poll_after_yield) {
-                return false;
-            }
-        }
+        self.spin.watch(clock::now, std::thread::yield_now, || ring.has_news())
     }
 
     /// Sleeps until there may be more to do. Returns whether another thread cancelled.

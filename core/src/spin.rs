@@ -1,3 +1,4 @@
+use core::hint;
 use core::time::Duration;
 
 use crate::time::{Instant, nanos};
@@ -245,6 +246,35 @@ impl Spin {
             self.gave_way(now, clock(), moved);
         }
         true
+    }
+
+    /// Spins with a poll of a few loads. Returns whether it found anything.
+    pub fn watch(
+        &mut self,
+        clock: impl Fn() -> Instant,
+        yield_now: impl Fn(),
+        mut poll: impl FnMut() -> bool,
+    ) -> bool {
+        let budget = self.budget();
+        if budget == 0 {
+            return false;
+        }
+        let mut counter = SpinCounter::new(budget);
+        loop {
+            if poll() {
+                self.hit(counter.spun());
+                return true;
+            }
+            hint::spin_loop();
+            let is_due = counter.count() || self.yields_at_once();
+            let poll_after_yield = || {
+                yield_now();
+                poll()
+            };
+            if is_due && !self.tick(&mut counter, &clock, poll_after_yield) {
+                return false;
+            }
+        }
     }
 
     /// Spins with a poll that takes longer than reading the clock: a system call. Returns whether it found anything; a wait that

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
+use bellwire_core::{Instant, Spin, SpinPolicy};
 
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::watch::Watch;
@@ -455,7 +455,8 @@ impl Shared {
                 let seen = self.news.load(Ordering::Relaxed);
                 jobs.spinning += 1;
                 drop(jobs);
-                may_spin = self.look_for_news(seen, spin);
+                let has_news = || self.news.load(Ordering::Relaxed) != seen;
+                may_spin = spin.watch(clock::now, thread::yield_now, has_news);
                 jobs = lock(&self.jobs);
                 jobs.spinning -= 1;
                 continue;
@@ -469,31 +470,6 @@ impl Shared {
                 let nanos = |span: Duration| u64::try_from(span.as_nanos()).ok();
                 let latency = nanos(clock::now().since(notified));
                 spin.parked(nanos(notified.since(began)), latency);
-            }
-        }
-    }
-
-    /// Spins for something to look for, as long as it pays.
-    fn look_for_news(&self, seen: usize, spin: &mut Spin) -> bool {
-        let has_news = || self.news.load(Ordering::Relaxed) != seen;
-        let budget = spin.budget();
-        if budget == 0 {
-            return false;
-        }
-        let mut counter = SpinCounter::new(budget);
-        loop {
-            if has_news() {
-                spin.hit(counter.spun());
-                return true;
-            }
-            std::hint::spin_loop();
-            let is_due = counter.count() || spin.yields_at_once();
-            let poll_after_yield = || {
-                thread::yield_now();
-                has_news()
-            };
-            if is_due && !spin.tick(&mut counter, clock::now, poll_after_yield) {
-                return false;
             }
         }
     }
