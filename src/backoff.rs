@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire_core::Instant;
+use bellwire_core::{Instant, Random, nanos};
 
 use crate::transport::clock;
 
@@ -12,7 +12,7 @@ pub(crate) struct Backoff {
     longest: Duration,
     bound: Duration,
     due: Option<Instant>,
-    random: u64,
+    random: Random,
 }
 
 impl Backoff {
@@ -24,7 +24,7 @@ impl Backoff {
     }
 
     fn new(first: Duration, longest: Duration, seed: u64) -> Self {
-        Self { first, longest, bound: first, due: None, random: seed | 1 }
+        Self { first, longest, bound: first, due: None, random: Random::new(seed) }
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
@@ -37,8 +37,7 @@ impl Backoff {
     }
 
     pub(crate) fn failed(&mut self, now: Instant) {
-        let bound = u64::try_from(self.bound.as_nanos()).unwrap_or(u64::MAX);
-        let wait = Duration::from_nanos(self.next_random() % bound.max(1));
+        let wait = Duration::from_nanos(self.random.draw() % nanos(self.bound).max(1));
         self.due = Some(now.after(wait));
         self.bound = self.bound.saturating_mul(2).min(self.longest);
     }
@@ -51,14 +50,6 @@ impl Backoff {
     /// Makes the next attempt due now, and leaves how long the pause after it may be.
     pub(crate) fn retried(&mut self) {
         self.due = None;
-    }
-
-    /// xorshift64: this is jitter, not a secret.
-    fn next_random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 }
 

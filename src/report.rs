@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bellwire_core::wire::STATS_METHOD;
-use bellwire_core::{Backend, ServiceName};
+use bellwire_core::{Backend, ServiceName, nanos};
 
 use crate::connect::{Connecting, Progress};
 use crate::stats::{Published, ServerStats, ServiceStats};
@@ -215,12 +215,11 @@ impl ServerReport {
 impl Message for ServerReport {
     fn encode(&self, into: &mut Vec<u8>) {
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let number = |len| u32::try_from(len).unwrap_or(u32::MAX);
         let layout = if self.incidents.is_some() { WITH_INCIDENTS } else { LAYOUT };
         layout.encode(into);
         self.pid.encode(into);
-        nanos.encode(into);
+        nanos(since).encode(into);
         self.workers.encode(into);
         into.extend_from_slice(&[code(self.backend), code(Some(self.backend_asked)), 0, 0]);
         self.max_sessions.encode(into);

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, PeerFault, Spin, Woken};
+use bellwire_core::{Instant, PeerFault, Spin, Woken, nanos};
 
 use crate::broadcast::PeerRing;
 use crate::cache::Look;
@@ -499,8 +499,7 @@ impl<E: Event> Subscriber<E> {
                 self.client.spend_cancel();
             }
             Woken::Rung => {
-                let gap = clock::now().since(began).as_nanos();
-                self.spin.parked(u64::try_from(gap).ok(), None);
+                self.spin.parked(Some(nanos(clock::now().since(began))), None);
             }
             Woken::Deadline | Woken::PeerGone => {}
         }

@@ -5,7 +5,7 @@
 
 use crate::time::nanos;
 use crate::wire::{Counter, Latency, Status};
-use crate::{Instant, OwnMemory};
+use crate::{Instant, OwnMemory, Random};
 
 /// One in this many calls is timed, on average, among those answered without a sleep.
 pub const TIMED_ONE_IN: u64 = 64;
@@ -67,7 +67,7 @@ struct Stopwatch {
     due: u64,
     /// The number of sleeps before the last request.
     parks: u64,
-    random: u64,
+    random: Random,
     latency: Latency,
 }
 
@@ -191,7 +191,13 @@ impl CallCounters {
 
 impl Default for Stopwatch {
     fn default() -> Self {
-        Self { running: None, due: 0, parks: 0, random: 1, latency: Latency::default() }
+        Self {
+            running: None,
+            due: 0,
+            parks: 0,
+            random: Random::new(1),
+            latency: Latency::default(),
+        }
     }
 }
 
@@ -209,14 +215,10 @@ impl Stopwatch {
         self.running =
             Some(Timed { id, began, weight: if slept || is_first { 1 } else { TIMED_ONE_IN } });
         if made >= self.due {
-            // xorshift64*, George Marsaglia. Sessions that start together diverge by their clocks.
-            self.random ^= began.as_nanos().max(1) << 1 | 1;
-            self.random ^= self.random >> 12;
-            self.random ^= self.random << 25;
-            self.random ^= self.random >> 27;
-            let random = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+            // Sessions that start together diverge by their clocks.
+            self.random.mix(began.as_nanos().max(1));
             // From 1 to 127: the step is 64 calls on average.
-            self.due = made + 1 + random % (2 * TIMED_ONE_IN - 1);
+            self.due = made + 1 + (self.random.draw() >> 32) % (2 * TIMED_ONE_IN - 1);
         }
     }
 

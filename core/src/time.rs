@@ -69,7 +69,7 @@ impl Deadline {
     }
 }
 
-/// Converts `span` to nanoseconds, saturating at `u64::MAX` (584 years).
-pub(crate) fn nanos(span: Duration) -> u64 {
+/// Returns a span in nanoseconds; a longer one than 584 years counts as that.
+pub fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

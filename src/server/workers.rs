@@ -1,11 +1,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, Spin, SpinPolicy};
+use bellwire_core::{Instant, Spin, SpinPolicy, nanos};
 
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::watch::Watch;
@@ -467,9 +466,8 @@ impl Shared {
             jobs.waiting -= 1;
             may_spin = true;
             if let Some(notified) = jobs.notified.filter(|notified| *notified >= began) {
-                let nanos = |span: Duration| u64::try_from(span.as_nanos()).ok();
                 let latency = nanos(clock::now().since(notified));
-                spin.parked(nanos(notified.since(began)), latency);
+                spin.parked(Some(nanos(notified.since(began))), Some(latency));
             }
         }
     }

@@ -1,9 +1,7 @@
 use std::time::Duration;
 
-use bellwire_core::Instant;
+use bellwire_core::{Instant, Random, nanos};
 use bellwire_probes::{Cap, SamplingMask};
-
-use super::nanos;
 
 /// The window over which the rate of messages is measured.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -39,7 +37,7 @@ pub(super) struct Chooser {
     /// Samples that may be taken now, in billionths of a sample.
     allowance: u64,
     refilled: Instant,
-    random: u64,
+    random: Random,
 }
 
 impl Chooser {
@@ -56,7 +54,7 @@ impl Chooser {
             began: Instant::default(),
             allowance: 0,
             refilled: Instant::default(),
-            random: seed | 1,
+            random: Random::new(seed),
         }
     }
 
@@ -144,11 +142,7 @@ impl Chooser {
 
     /// Draws between 0 and twice the mean.
     fn draw(&mut self) -> u64 {
-        // xorshift64*: random enough to avoid patterns; not cryptographic.
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let drawn = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        let drawn = self.random.draw() >> 32;
         // Below 2^32 times a mean of at most 2^20.
         (drawn * (2 * self.mean + 1)) >> 32
     }

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use bellwire_core::Instant;
+use bellwire_core::{Instant, nanos};
 use bellwire_probes::{self as probes, Cap, Delivery, SamplingMask, Session};
 
 use super::chooser::SHARE;
-use super::nanos;
 use crate::transport::clock;
 
 /// The window over which the rate of numbers is measured.

@@ -9,10 +9,9 @@ pub(crate) mod delivery;
 pub(crate) mod handling;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use bellwire_core::wire::{ONE_WAY, Role, SAMPLES, Stamps, sample_slot};
-use bellwire_core::{Bell, Instant, Observer, OwnMemory, PeerMemory, ServiceName, Woken};
+use bellwire_core::{Bell, Instant, Observer, OwnMemory, PeerMemory, ServiceName, Woken, nanos};
 use bellwire_probes::{self as probes, Sample, SamplingMask, Session};
 
 use crate::transport::clock;
@@ -413,9 +412,4 @@ fn keep<T>(kept: &mut VecDeque<T>, one: T) {
         kept.pop_front();
     }
     kept.push_back(one);
-}
-
-/// Returns whole nanoseconds; a longer span than 584 years counts as that.
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -23,7 +23,7 @@ pub fn now() -> Instant {
 /// Returns nanoseconds since 1970: for display, never for a wait.
 pub fn wall_nanos() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    bellwire_core::nanos(since)
 }
 
 /// Returns the milliseconds left until `deadline`, rounded up, as Windows wait functions take them.

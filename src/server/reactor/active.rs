@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire_core::{Instant, SpinCounter};
+use bellwire_core::{Instant, SpinCounter, nanos};
 
 use slab::Slab;
 
@@ -190,6 +190,6 @@ fn has_work(clients: &Clients, slots: &mut Slab<Slot>, workers: Option<&Workers>
 /// Returns the last multiple of `interval` up to `time`, so that sessions are retried together: a call that comes each
 /// millisecond meets one long retry each interval, not one of many short ones.
 fn aligned(time: Instant, interval: Duration) -> Instant {
-    let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    let interval = nanos(interval);
     Instant::from_nanos(time.as_nanos() / interval * interval)
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bellwire_core::end::Why;
 use bellwire_core::wire::{CloseReason, Role};
-use bellwire_core::{Instant, Spin, Woken};
+use bellwire_core::{Instant, Spin, Woken, nanos};
 use bellwire_probes as probes;
 use slab::Slab;
 
@@ -587,8 +587,4 @@ fn watch(
 ) -> Result<(), ServeError> {
     let added = poller.add(what.as_object(), source.token(), Interest::readable(trigger));
     added.map_err(system("watch for clients"))
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
