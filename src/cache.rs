@@ -39,7 +39,7 @@ pub(crate) use look::Look;
 /// ```
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
-    client: Client<Fetch<T>>,
+    pub(crate) client: Client<Fetch<T>>,
     held: Option<Held<T>>,
     /// For the next snapshot that is copied; the buffer of the one before last.
     spare: Vec<u8>,
@@ -366,17 +366,6 @@ impl<T: Snapshot> SnapshotCache<T> {
         // Once it is overdue, only its answer changes anything.
         let overdue = self.overdue_at().filter(|due| clock::now() < *due);
         earlier(overdue, session.news_due())
-    }
-
-    /// Returns which session, of those there were, [`SnapshotCache::as_fd`] is of; `None` without one.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn watched_session(&self) -> Option<u64> {
-        self.client.watched_session()
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn service(&self) -> bellwire_core::ServiceName {
-        self.client.service()
     }
 
     /// Returns whether a patient caller refreshes again after this outcome: the provider owes an answer, or has published a

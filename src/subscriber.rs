@@ -36,7 +36,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Subscriber<E: Event> {
-    client: Client<Feed<E>>,
+    pub(crate) client: Client<Feed<E>>,
     place: Place,
     /// Whether the ring that the session has mapped is the one at `place`.
     is_following: bool,
@@ -534,18 +534,6 @@ impl<E: Event> Subscriber<E> {
             }
         }
         session.arm()
-    }
-
-    /// Returns which session, of those there were, [`Subscriber::as_fd`] is of; `None` without one.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn watched_session(&self) -> Option<u64> {
-        self.client.watched_session()
-    }
-
-    /// Returns the service's name.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn service(&self) -> bellwire_core::ServiceName {
-        self.client.service()
     }
 
     /// Returns when to look again, even if nothing arrives.

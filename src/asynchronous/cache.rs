@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::coop::poll_proceed;
 use tokio::time::timeout;
 
-use super::wakeup::{Wakeup, unwatched};
+use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
     ClientConfig, Contract, Current, Dynamic, RefreshError, Refreshed, RunDir, Snapshot,
@@ -154,9 +154,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
         if self.cache.arm()? {
             return Poll::Ready(Ok(()));
         }
-        let Self { cache, wakeup } = self;
-        let (service, session, due) = (cache.service(), cache.watched_session(), cache.due());
-        let rung = ready!(wakeup.poll(session, || cache.as_fd(), due, context));
-        Poll::Ready(rung.map_err(|error| unwatched(service, &error).into()))
+        let due = self.cache.due();
+        self.wakeup.poll(&mut self.cache.client, due, context).map_err(Into::into)
     }
 }

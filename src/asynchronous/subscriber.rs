@@ -3,7 +3,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop::poll_proceed;
 
-use super::wakeup::{Wakeup, unwatched};
+use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{ClientConfig, Delivery, Event, RunDir, Start, State, SubscribeError, Subscriber};
 
@@ -93,16 +93,8 @@ impl<E: Event> AsyncSubscriber<E> {
             if self.subscriber.arm()? {
                 continue;
             }
-            ready!(self.poll_rung(context))?;
+            let due = self.subscriber.due();
+            ready!(self.wakeup.poll(&mut self.subscriber.client, due, context))?;
         }
-    }
-
-    /// Becomes ready when there may be more to do.
-    fn poll_rung(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
-        let Self { subscriber, wakeup } = self;
-        let (service, session) = (subscriber.service(), subscriber.watched_session());
-        let due = subscriber.due();
-        let rung = ready!(wakeup.poll(session, || subscriber.as_fd(), due, context));
-        Poll::Ready(rung.map_err(|error| unwatched(service, &error).into()))
     }
 }

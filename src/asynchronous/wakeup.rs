@@ -6,9 +6,8 @@ use bellwire_core::Instant;
 use tokio::time::{Sleep, sleep_until};
 
 use super::client::at;
-use crate::transport::object::Borrowed;
 use crate::transport::ready::Ready;
-use crate::{CallError, ErrorKind, ServiceName};
+use crate::{CallError, Client, ErrorKind, Service};
 
 /// Wakes a task that waits for what a provider publishes: by the descriptor of its session, or of an absent provider, or at a
 /// time.
@@ -20,17 +19,29 @@ pub(super) struct Wakeup {
 }
 
 impl Wakeup {
-    /// Becomes ready when `object`, of this session or of none, is readable, or at `due`.
-    pub(super) fn poll<'a>(
+    /// Becomes ready when the client's descriptor is readable, or at `due`.
+    pub(super) fn poll<S: Service>(
         &mut self,
-        session: Option<u64>,
-        object: impl FnOnce() -> io::Result<Borrowed<'a>>,
+        client: &mut Client<S>,
+        due: Option<Instant>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), CallError>> {
+        self.poll_io(client, due, context).map_err(|error| {
+            let reason = format!("cannot wait for the provider in this runtime: {error}").into();
+            CallError::Connect { service: client.service(), kind: ErrorKind::System, reason }
+        })
+    }
+
+    fn poll_io<S: Service>(
+        &mut self,
+        client: &mut Client<S>,
         due: Option<Instant>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        let session = client.watched_session();
         let ready = match self.ready.take() {
             Some((of, ready)) if of.is_some() && of == session => ready,
-            _ => Ready::watch(object()?)?,
+            _ => Ready::watch(client.as_fd()?)?,
         };
         let (_, ready) = self.ready.insert((session, ready));
         if let Poll::Ready(rung) = ready.poll_rung(context) {
@@ -48,10 +59,4 @@ impl Wakeup {
             None => Poll::Pending,
         }
     }
-}
-
-/// Describes why a task cannot wait.
-pub(super) fn unwatched(service: ServiceName, error: &io::Error) -> CallError {
-    let reason = format!("cannot wait for the provider in this runtime: {error}").into();
-    CallError::Connect { service, kind: ErrorKind::System, reason }
 }
