@@ -135,7 +135,15 @@ where
         Self { function, service: PhantomData }
     }
 
-    fn run(&self, caller: &Caller, requests: &[S::Request], mut answers: Answers<'_, S::Response>) {
+    fn run(
+        &self,
+        caller: &Caller,
+        requests: &[S::Request],
+        batch: &mut BatchBuilder,
+        malformed: &[(usize, Malformed)],
+    ) {
+        let (due, is_abandoned, response) = (requests.len(), false, PhantomData);
+        let mut answers = Answers { caller, batch, malformed, due, is_abandoned, response };
         (self.function)(caller, requests, &mut answers);
         answers.finish();
     }
@@ -146,15 +154,7 @@ where
             Err(status) => return status,
         };
         let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
-        let answers = Answers {
-            caller,
-            batch,
-            malformed: &[],
-            due: 1,
-            is_abandoned: false,
-            response: PhantomData,
-        };
-        self.run(caller, &[request], answers);
+        self.run(caller, &[request], batch, &[]);
         answer.finish_item()
     }
 
@@ -176,16 +176,7 @@ where
                 }
             }
         }
-        let due = requests.len();
-        let answers = Answers {
-            caller,
-            batch,
-            malformed: &malformed,
-            due,
-            is_abandoned: false,
-            response: PhantomData,
-        };
-        self.run(caller, &requests, answers);
+        self.run(caller, &requests, batch, &malformed);
         answer.finish_batch();
         Status::Ok
     }

@@ -228,19 +228,15 @@ impl Running {
         self.answer(status, answer);
     }
 
-    fn answer(&mut self, mut status: Status, mut answer: Answer) {
-        let Some(mut charge) = self.charge.take() else { return };
+    fn answer(&mut self, status: Status, answer: Answer) {
+        let Some(charge) = self.charge.take() else { return };
         let removed = lock(&self.shared.running).remove(self.slot, self.key, Some(self.number));
         if removed.is_none() {
             return;
         }
-        if charge.resize(answer.len() as u64).is_err() {
-            answer = Answer::default();
-            status = if status == Status::Ok { Status::Short } else { status };
-        }
-        let (slot, session, id) = (self.slot, self.session, self.id);
+        let answered = Done::new((self.slot, self.session, self.id), status, answer, charge);
         let mut done = lock(&self.shared.done);
-        done.push(Done { slot, session, id, status, answer, _charge: charge });
+        done.push(answered);
         // Release: pairs with the Acquire in `has_done`.
         self.shared.finished.fetch_add(1, Ordering::Release);
         drop(done);

@@ -51,6 +51,22 @@ pub(super) struct Done {
     pub(super) _charge: Charge,
 }
 
+impl Done {
+    /// Creates the answer to a request in a slot, of a session, with an id. Above its user's quota it is left out.
+    pub(super) fn new(
+        (slot, session, id): (usize, u64, u64),
+        mut status: Status,
+        mut answer: Answer,
+        mut charge: Charge,
+    ) -> Self {
+        if charge.resize(answer.len() as u64).is_err() {
+            answer = Answer::default();
+            status = if status == Status::Ok { Status::Short } else { status };
+        }
+        Self { slot, session, id, status, answer, _charge: charge }
+    }
+}
+
 /// Bytes of answers that may wait for the reactor before workers block.
 const MOST_FINISHED: usize = 16 << 20;
 
@@ -404,14 +420,8 @@ impl Shared {
                     job.handler.call_traced(&job.caller, Request::Mapped(payload), &mut answer)
                 }
             });
-            let (slot, session, id, mut charge) =
-                (job.slot, job.caller.session, job.id, job.charge);
-            let is_over = charge.resize(answer.len() as u64).is_err();
-            let status = if is_over && status == Status::Ok { Status::Short } else { status };
-            if is_over {
-                answer = Answer::default();
-            }
-            self.finish(Done { slot, session, id, status, answer, _charge: charge });
+            let place = (job.slot, job.caller.session, job.id);
+            self.finish(Done::new(place, status, answer, job.charge));
         }
     }
 

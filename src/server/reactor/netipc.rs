@@ -107,14 +107,7 @@ impl Reactor {
                 Step::More if clock::now().since(began) < LONGEST_SHARE => {}
                 Step::More => return self.hear(place),
                 Step::Wait => return,
-                Step::End(cause) => {
-                    let Slot { client, state, .. } = self.slots.remove(place.slot);
-                    self.clients.leave(client);
-                    if let SlotState::Netipc(session) = state {
-                        self.end_netipc(place.slot, *session, cause);
-                    }
-                    return;
-                }
+                Step::End(cause) => return self.remove_netipc(place.slot, cause),
             }
         }
     }
@@ -192,12 +185,7 @@ impl Reactor {
         let most = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
         let method = match &mut listener.netipc {
             Some(translation) if translation.code() == request.code => translation,
-            _ => {
-                session.machine.refuse(Status::Unsupported);
-                news.refused = 1;
-                self.count(row, &news);
-                return Step::More;
-            }
+            _ => return self.refuse_netipc(place, Status::Unsupported),
         };
         let method = match method {
             Translation::Calls(method) => *method,
@@ -205,10 +193,7 @@ impl Reactor {
                 let asked = request.payloads().ok().filter(|_| !request.is_batch());
                 let asked = asked.as_deref().and_then(<[_]>::first).copied();
                 if asked.is_none_or(|payload| (method.check)(payload).is_err()) {
-                    session.machine.refuse(Status::BadEnvelope);
-                    news.refused = 1;
-                    self.count(row, &news);
-                    return Step::More;
+                    return self.refuse_netipc(place, Status::BadEnvelope);
                 }
                 let newest = listener.netipc.as_mut().and_then(|it| it.newest(&listener.store));
                 news.answered = 1;
@@ -220,12 +205,7 @@ impl Reactor {
         let len = request.len();
         let (id, batch) = match session.begin(method, request, most) {
             Ok(begun) => begun,
-            Err(status) => {
-                session.machine.refuse(status);
-                news.refused = 1;
-                self.count(row, &news);
-                return Step::More;
-            }
+            Err(status) => return self.refuse_netipc(place, status),
         };
         let bytes = usize::try_from(listener.admission.limits.max_message).unwrap_or(usize::MAX);
         let room = Room { bytes, items: most };
@@ -272,6 +252,16 @@ impl Reactor {
                 Step::More
             }
         }
+    }
+
+    /// Refuses a request that reaches no handler.
+    fn refuse_netipc(&mut self, place: Place, status: Status) -> Step {
+        if let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(place.slot)
+        {
+            session.machine.refuse(status);
+        }
+        let news = ServerStats { accepted: 1, refused: 1, ..ServerStats::default() };
+        self.counted(place, &news, Ok(()))
     }
 
     /// Counts a request that was answered, and reports that its user's quota did not suffice.
@@ -326,11 +316,7 @@ impl Reactor {
             let Some(Slot { state: SlotState::Netipc(session), .. }) = entry else { continue };
             match session.blocked.map(|since| since.after(limit)) {
                 Some(since) if since <= due => {
-                    let Slot { client, state, .. } = self.slots.remove(place.slot);
-                    self.clients.leave(client);
-                    if let SlotState::Netipc(session) = state {
-                        self.end_netipc(place.slot, *session, Some(IncidentCause::Unread));
-                    }
+                    self.remove_netipc(place.slot, Some(IncidentCause::Unread));
                 }
                 Some(later) => self.netipc.blocked.push_back((later, place)),
                 None => {}
@@ -345,6 +331,15 @@ impl Reactor {
             if let SlotState::Netipc(session) = &mut entry.state {
                 let _ = session.flush(&mut self.netipc.sent, now);
             }
+        }
+    }
+
+    /// Takes a session out of its slot, and ends it.
+    fn remove_netipc(&mut self, slot: usize, cause: Option<IncidentCause>) {
+        let Slot { client, state, .. } = self.slots.remove(slot);
+        self.clients.leave(client);
+        if let SlotState::Netipc(session) = state {
+            self.end_netipc(slot, *session, cause);
         }
     }
 
