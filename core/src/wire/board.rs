@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::PageError;
+use super::page::{check_fields, check_start};
 use crate::ServiceName;
 
 /// A board's size in bytes.
@@ -88,15 +89,7 @@ impl BoardHeader {
     /// # Errors
     /// [`PageError`] names the first field that differs.
     pub fn check(&self, name: ServiceName) -> Result<(), PageError> {
-        if self.magic != Self::MAGIC {
-            return Err(PageError::Magic);
-        }
-        if self.layout.get() != Self::LAYOUT {
-            return Err(PageError::Layout { found: self.layout.get(), expected: Self::LAYOUT });
-        }
-        if self.name != name.to_field() {
-            return Err(PageError::Mismatch { field: "service name" });
-        }
-        Ok(())
+        check_start((self.magic, self.layout), (Self::MAGIC, Self::LAYOUT))?;
+        check_fields(&[("service name", self.name == name.to_field())])
     }
 }

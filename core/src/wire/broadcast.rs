@@ -1,8 +1,11 @@
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, try_transmute,
+};
 
+use super::page::{check_fields, check_start};
 use super::{ALIGN, Attachment, PageError};
 use crate::{Geometry, ServiceName};
 
@@ -54,7 +57,7 @@ pub struct BroadcastRecord {
 }
 
 /// The kind of a record in a broadcast ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u32)]
 pub enum BroadcastKind {
     /// An event, or a snapshot.
@@ -132,14 +135,8 @@ impl BroadcastRing {
 
 impl BroadcastKind {
     /// Parses a publisher's kind.
-    pub const fn parse(kind: u32) -> Option<Self> {
-        Some(match kind {
-            1 => Self::Data,
-            2 => Self::Pad,
-            3 => Self::Next,
-            4 => Self::Change,
-            _ => return None,
-        })
+    pub fn parse(kind: u32) -> Option<Self> {
+        try_transmute!(kind).ok()
     }
 }
 
@@ -169,21 +166,12 @@ impl BroadcastHeader {
     /// # Errors
     /// [`PageError`] names the first field that differs.
     pub fn check(&self, ring: BroadcastRing, name: ServiceName) -> Result<u64, PageError> {
-        if self.magic != Self::MAGIC {
-            return Err(PageError::Magic);
-        }
-        if self.layout.get() != Self::LAYOUT {
-            return Err(PageError::Layout { found: self.layout.get(), expected: Self::LAYOUT });
-        }
-        for (field, fits) in [
+        check_start((self.magic, self.layout), (Self::MAGIC, Self::LAYOUT))?;
+        check_fields(&[
             ("ring size", u64::from(self.size.get()) == ring.size.size()),
             ("ring number", self.number.get() == ring.number),
             ("service name", self.name == name.to_field()),
-        ] {
-            if !fits {
-                return Err(PageError::Mismatch { field });
-            }
-        }
+        ])?;
         Ok(self.first.get())
     }
 }

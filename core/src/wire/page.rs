@@ -1,7 +1,9 @@
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, try_transmute,
+};
 
 use crate::{ServiceName, Word};
 
@@ -42,7 +44,7 @@ const _: () = {
 };
 
 /// Which end of a session a page belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u32)]
 pub enum Role {
     /// The end that connected.
@@ -62,7 +64,7 @@ pub enum SessionState {
 }
 
 /// Why an end closed its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u32)]
 pub enum CloseReason {
     /// It was dropped or stopped regularly.
@@ -139,22 +141,13 @@ impl PageHeader {
         lane_size: u32,
         name: ServiceName,
     ) -> Result<(), PageError> {
-        if self.magic != Self::MAGIC {
-            return Err(PageError::Magic);
-        }
-        if self.layout.get() != Self::LAYOUT {
-            return Err(PageError::Layout { found: self.layout.get(), expected: Self::LAYOUT });
-        }
-        let fields = [
+        check_start((self.magic, self.layout), (Self::MAGIC, Self::LAYOUT))?;
+        check_fields(&[
             ("role", self.role.get() == role as u32),
             ("session", self.session.get() == session),
             ("lane size", self.lane_size.get() == lane_size),
             ("service name", self.name == name.to_field()),
-        ];
-        match fields.iter().find(|(_, same)| !same) {
-            Some((field, _)) => Err(PageError::Mismatch { field }),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// Returns the process id that the page's owner wrote: for display, never for a decision.
@@ -170,14 +163,8 @@ impl PageHeader {
 
     /// Returns the role and service of the page for an observer; `None` when it is not a page of this layout.
     pub fn owner(&self) -> Option<(Role, ServiceName)> {
-        if self.magic != Self::MAGIC || self.layout.get() != Self::LAYOUT {
-            return None;
-        }
-        let role = match self.role.get() {
-            1 => Role::Client,
-            2 => Role::Server,
-            _ => return None,
-        };
+        check_start((self.magic, self.layout), (Self::MAGIC, Self::LAYOUT)).ok()?;
+        let role = try_transmute!(self.role.get()).ok()?;
         Some((role, ServiceName::from_field(&self.name).ok()?))
     }
 
@@ -210,13 +197,29 @@ impl SessionState {
 
 impl CloseReason {
     /// Parses a peer's reason; `None` when it is invalid.
-    pub const fn parse(code: u64) -> Option<Self> {
-        Some(match code {
-            1 => Self::Normal,
-            2 => Self::Poisoned,
-            3 => Self::Stopping,
-            4 => Self::Unread,
-            _ => return None,
-        })
+    pub fn parse(code: u64) -> Option<Self> {
+        u32::try_from(code).ok().and_then(|code| try_transmute!(code).ok())
+    }
+}
+
+/// Checks how a page, a board or a broadcast ring begins: with its magic and this version's layout.
+pub(super) fn check_start(
+    (magic, layout): ([u8; 8], U32),
+    (expected_magic, expected): ([u8; 8], u32),
+) -> Result<(), PageError> {
+    if magic != expected_magic {
+        return Err(PageError::Magic);
+    }
+    match layout.get() {
+        found if found == expected => Ok(()),
+        found => Err(PageError::Layout { found, expected }),
+    }
+}
+
+/// Returns the first field that is not as it should be.
+pub(super) fn check_fields(fields: &[(&'static str, bool)]) -> Result<(), PageError> {
+    match fields.iter().find(|(_, is_right)| !is_right) {
+        Some((field, _)) => Err(PageError::Mismatch { field }),
+        None => Ok(()),
     }
 }

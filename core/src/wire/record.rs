@@ -1,7 +1,9 @@
 use core::mem::size_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, try_transmute,
+};
 
 /// Records start at multiples of this many bytes. With 16, a header always fits before the lane's end.
 pub const ALIGN: usize = 16;
@@ -71,7 +73,7 @@ pub enum Kind {
 ///
 /// assert_eq!(Status::parse(2), Some(Status::Malformed));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u16)]
 pub enum Status {
     /// The payload is the answer.
@@ -97,7 +99,7 @@ pub enum Status {
 }
 
 impl Kind {
-    /// Parses a peer's kind.
+    /// Parses a peer's kind. Every record that is taken has one: a derived check takes four instructions more.
     pub const fn parse(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Request,
@@ -115,20 +117,8 @@ impl Kind {
 
 impl Status {
     /// Parses a peer's status.
-    pub const fn parse(code: u16) -> Option<Self> {
-        Some(match code {
-            0 => Self::Ok,
-            1 => Self::Failed,
-            2 => Self::Malformed,
-            3 => Self::Busy,
-            4 => Self::Stopping,
-            5 => Self::Cancelled,
-            6 => Self::TooLarge,
-            7 => Self::Panicked,
-            8 => Self::NotYet,
-            9 => Self::Short,
-            _ => return None,
-        })
+    pub fn parse(code: u16) -> Option<Self> {
+        try_transmute!(code).ok()
     }
 
     /// Returns whether a handler ran, or may have run, when a response has this status.

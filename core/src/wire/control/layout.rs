@@ -4,7 +4,7 @@
 use core::mem::size_of;
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, try_transmute};
 
 use super::{
     Attach, Attachment, ControlError, Doorbell, Hello, MAX_CONTROL, MAX_REASON, Message, PROTOCOL,
@@ -264,8 +264,8 @@ impl Welcome {
 impl Refuse {
     fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
         let raw = take::<RawRefuse>(bytes)?;
-        let code =
-            RefuseCode::parse(raw.code.get()).ok_or(ControlError::Field { field: "code" })?;
+        let code: Option<RefuseCode> = try_transmute!(raw.code.get()).ok();
+        let code = code.ok_or(ControlError::Field { field: "code" })?;
         let bad_reason = ControlError::Field { field: "reason" };
         let text = raw.reason.get(..usize::from(raw.reason_len.get())).ok_or(bad_reason)?;
         let text = core::str::from_utf8(text).map_err(|_| bad_reason)?;

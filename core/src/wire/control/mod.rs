@@ -3,6 +3,8 @@ mod layout;
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;
 
+use zerocopy::{TryFromBytes, try_transmute};
+
 use crate::lane::Epoch;
 use crate::{Geometry, Limits, NameError, ServiceName};
 
@@ -36,7 +38,7 @@ pub struct Versions {
 ///
 /// assert_eq!(Doorbell::default(), Doorbell::Futex);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, TryFromBytes)]
 #[repr(u32)]
 pub enum Doorbell {
     /// A futex on the word of the ringer's page that moved.
@@ -80,7 +82,7 @@ pub enum ControlKind {
 ///
 /// assert_eq!(RefuseCode::Token as u16, 3);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[non_exhaustive]
 #[repr(u16)]
 pub enum RefuseCode {
@@ -263,30 +265,8 @@ impl Versions {
 
 impl Doorbell {
     /// Parses a peer's doorbell word.
-    pub const fn parse(code: u32) -> Option<Self> {
-        Some(match code {
-            1 => Self::Futex,
-            2 => Self::Eventfd,
-            3 => Self::Socket,
-            _ => return None,
-        })
-    }
-}
-
-impl RefuseCode {
-    const fn parse(code: u16) -> Option<Self> {
-        Some(match code {
-            1 => Self::Incompatible,
-            2 => Self::Credentials,
-            3 => Self::Token,
-            4 => Self::Service,
-            5 => Self::Quota,
-            6 => Self::Stopping,
-            7 => Self::Protocol,
-            8 => Self::Resources,
-            9 => Self::Schema,
-            _ => return None,
-        })
+    pub fn parse(code: u32) -> Option<Self> {
+        try_transmute!(code).ok()
     }
 }
 
