@@ -1,6 +1,6 @@
 //! What an observer finds out about sessions of other processes.
 
-use std::{error, fmt, io};
+use std::io;
 
 /// A page that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,15 +16,20 @@ pub struct PageMap {
 }
 
 /// Why sessions cannot be observed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
     /// This system does not show what another process has mapped.
+    #[error("sessions cannot be observed on this system")]
     Unavailable,
     /// The processes cannot be listed.
-    List(io::Error),
+    #[error("cannot list the processes: {0}")]
+    List(#[source] io::Error),
     /// This process may not inspect that one. Run as root, or as its user where the system allows it
     /// (`kernel.yama.ptrace_scope` 0).
+    #[error(
+        "process {pid} may not be looked into: {source}; run as root, or as its user with kernel.yama.ptrace_scope 0"
+    )]
     Denied {
         /// The process.
         pid: u32,
@@ -32,28 +37,6 @@ pub enum ObserveError {
         source: io::Error,
     },
     /// The object is gone, or is not a page with the required seals.
+    #[error("the page is gone, or is none")]
     Gone,
-}
-
-impl fmt::Display for ObserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable => f.write_str("sessions cannot be observed on this system"),
-            Self::List(source) => write!(f, "cannot list the processes: {source}"),
-            Self::Denied { pid, source } => write!(
-                f,
-                "process {pid} may not be looked into: {source}; run as root, or as its user with kernel.yama.ptrace_scope 0"
-            ),
-            Self::Gone => f.write_str("the page is gone, or is none"),
-        }
-    }
-}
-
-impl error::Error for ObserveError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::List(source) | Self::Denied { source, .. } => Some(source),
-            Self::Unavailable | Self::Gone => None,
-        }
-    }
 }

@@ -1,5 +1,3 @@
-use std::{error, fmt};
-
 /// A received control message. Handles that are not taken out go to the reaper on drop, since the peer may have sent anything.
 #[derive(Debug)]
 pub struct Received<H> {
@@ -16,22 +14,14 @@ pub struct Objects<H> {
 }
 
 /// A message carried the wrong number of handles. They went to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent {count} handles where exactly {expected} belong")]
 pub struct HandleCountError {
     /// How many came.
     pub count: usize,
     /// How many were expected.
     pub expected: usize,
 }
-
-impl fmt::Display for HandleCountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { count, expected } = self;
-        write!(f, "the peer sent {count} handles where exactly {expected} belong")
-    }
-}
-
-impl error::Error for HandleCountError {}
 
 impl<H> Received<H> {
     /// Creates a message of `len` bytes whose handles are given to `reap` unless somebody takes them.
