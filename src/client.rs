@@ -12,12 +12,12 @@ use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
 use crate::transport::arrivals::{self, Arrivals};
+use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
 #[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
-use crate::transport::{clock, poll};
 use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
 use cancel::Cancel;
 pub use cancel::Canceller;
@@ -273,6 +273,15 @@ impl<S: Service> Client<S> {
         }
     }
 
+    /// Returns the session, once it is open.
+    #[inline]
+    fn ready(&mut self) -> Result<&mut Session<S>, CallError> {
+        match &mut self.phase {
+            Phase::Ready(session) => Ok(session),
+            _ => Err(CallError::Absent { service: self.contract.service }),
+        }
+    }
+
     /// Returns how often connecting failed because the provider's backlog was full.
     pub fn crowded(&self) -> u64 {
         self.crowded
@@ -287,10 +296,7 @@ impl<S: Service> Client<S> {
         if !self.is_here() || !matches!(self.phase, Phase::Ready(_)) {
             self.connect_until(clock::now().after(self.config.connect_timeout))?;
         }
-        match &mut self.phase {
-            Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: self.contract.service }),
-        }
+        self.ready()
     }
 
     /// Returns a handle that cancels this client's waits from another thread.
@@ -314,10 +320,7 @@ impl<S: Service> Client<S> {
 
     /// Sleeps until `until` or until cancelled; returns true when cancelled.
     pub(crate) fn sleep(&self, until: Option<Instant>) -> bool {
-        let _ = match self.cancel.bell.get() {
-            Some(bell) => poll::wait_any(&[bell.as_object()], until),
-            None => poll::wait_any(&[], until),
-        };
+        let _ = self.cancel.wait_or_bell(None, until);
         self.cancel.take()
     }
 
@@ -328,10 +331,7 @@ impl<S: Service> Client<S> {
             let now = clock::now();
             self.connect_until(until.resolve(now).unwrap_or(now))?;
         }
-        match &mut self.phase {
-            Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: self.contract.service }),
-        }
+        self.ready()
     }
 
     /// Handles a failed call: if the provider went away and a second execution is harmless or impossible, sends the

@@ -7,6 +7,7 @@ use bellwire_core::wire::RefuseCode;
 use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
 
 use super::{Client, Phase};
+use crate::cache::earlier;
 use crate::connect::Progress;
 use crate::transport::arrivals::Arrivals;
 use crate::transport::object::{AsObject, Borrowed};
@@ -58,21 +59,13 @@ impl<S: Service> Client<S> {
             }
             let Some(arrivals) = &self.arrivals else { continue };
             let until = self.retry_due().map_or(deadline, |due| due.min(deadline));
-            let waited = match self.cancel.bell.get() {
-                Some(bell) => {
-                    poll::wait_any(&[arrivals.as_object(), bell.as_object()], Some(until))
-                }
-                None => poll::wait_any(&[arrivals.as_object()], Some(until)),
-            };
+            let waited = self.cancel.wait_or_bell(Some(arrivals.as_object()), Some(until));
             if self.cancel.take() {
                 return Err(CallError::Cancelled { executed: Executed::No });
             }
-            waited.map_err(|error| unwatched(self.contract.service, &error.into()))?;
+            waited.map_err(|error| unwatched(self.contract.service, &error))?;
         }
-        match &mut self.phase {
-            Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: self.contract.service }),
-        }
+        self.ready()
     }
 
     /// Returns a descriptor for an event loop that waits for an absent provider: readable when one may have come up, or
@@ -136,15 +129,9 @@ impl<S: Service> Client<S> {
         if is_new && retry.is_none() {
             return self.cancel.take();
         }
-        let until = match (retry, until) {
-            (Some(retry), Some(until)) => Some(retry.min(until)),
-            (retry, until) => retry.or(until),
-        };
+        let until = earlier(retry, until);
         let Some(arrivals) = &self.arrivals else { return self.sleep(until) };
-        let _ = match self.cancel.bell.get() {
-            Some(bell) => poll::wait_any(&[arrivals.as_object(), bell.as_object()], until),
-            None => poll::wait_any(&[arrivals.as_object()], until),
-        };
+        let _ = self.cancel.wait_or_bell(Some(arrivals.as_object()), until);
         self.cancel.take()
     }
 

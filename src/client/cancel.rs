@@ -1,9 +1,13 @@
 //! Cancels the waits of a client.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use bellwire_core::Instant;
+
 use crate::transport::doorbell::Event;
-use crate::transport::link;
+use crate::transport::object::{AsObject, Borrowed};
+use crate::transport::{link, poll};
 use crate::{Service, Session};
 
 /// Cancels the current wait of a [`Client`](crate::Client), or else its next one, from another thread.
@@ -69,6 +73,18 @@ impl Cancel {
         let mut inner = self.lock();
         bell.drain();
         std::mem::take(&mut inner.pending)
+    }
+
+    /// Waits for this object or a cancellation.
+    pub(super) fn wait_or_bell(
+        &self,
+        object: Option<Borrowed<'_>>,
+        until: Option<Instant>,
+    ) -> io::Result<bool> {
+        Ok(match (object, self.bell.get().map(AsObject::as_object)) {
+            (Some(object), Some(bell)) => poll::wait_any(&[object, bell], until)?,
+            (object, bell) => poll::wait_any(object.or(bell).as_slice(), until)?,
+        })
     }
 
     /// No code that holds this lock can panic during a change.
