@@ -157,7 +157,7 @@ impl<S: Service> State<S> {
             return;
         }
         // A task that waits for room, or until something is taken, is rung.
-        if self.room.is_none() && self.flushes.is_empty() && self.session.begin_spin() {
+        if self.room.is_none() && self.flushes.is_empty() && self.session.drive.begin_spin() {
             self.look_by_itself();
             self.wake_driver();
         } else if self.waits_since.is_none() {
@@ -173,7 +173,7 @@ impl<S: Service> State<S> {
     /// From now on, this end looks for answers instead of being rung.
     fn look_by_itself(&mut self) {
         (self.spins, self.waits_since) = (true, None);
-        self.session.disarm();
+        self.session.drive.end().disarm();
     }
 
     /// Returns whether the polling task looks for its answer itself, since its call is the only one in flight.
@@ -183,7 +183,7 @@ impl<S: Service> State<S> {
             && self.alone % YIELD_EVERY != 0
             && self.over.is_none()
             && self.session.is_waiting()
-            && self.session.begin_spin()
+            && self.session.drive.begin_spin()
     }
 
     /// Looks a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
@@ -194,7 +194,7 @@ impl<S: Service> State<S> {
         woken: &mut Vec<Waker>,
     ) -> Option<Result<R, CallError>> {
         for _ in 0..LOOKS {
-            match self.session.look() {
+            match self.session.drive.look() {
                 Look::Again => {
                     std::hint::spin_loop();
                     continue;
@@ -202,7 +202,7 @@ impl<S: Service> State<S> {
                 Look::Moved => match (kind.take)(&mut self.session) {
                     Ok(Some((of, answer))) if of == ticket => {
                         (kind.waiters)(self).forget(ticket);
-                        self.session.end_spin(true);
+                        self.session.drive.end_spin(true);
                         return Some(answer);
                     }
                     Ok(Some((of, answer))) => {
@@ -249,7 +249,7 @@ impl<S: Service> State<S> {
 
     /// Returns a number for a task that waits until everything posted so far is taken, and where that ends; `None` if it is.
     pub(super) fn begin_flush(&mut self) -> Option<(u64, u64)> {
-        let position = self.session.last_post()?;
+        let position = self.session.drive.last_post()?;
         self.next_flush += 1;
         Some((self.next_flush, position))
     }
@@ -263,7 +263,7 @@ impl<S: Service> State<S> {
         if !self.session.link().is_here() {
             return Some(Err(CallError::Forked));
         }
-        if self.session.has_taken(position) {
+        if self.session.drive.has_taken(position) {
             return Some(Ok(()));
         }
         if self.over.is_some() {

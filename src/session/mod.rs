@@ -66,7 +66,8 @@ use batch::SentBatch;
 /// ```
 #[derive(Debug)]
 pub struct Session<S: Service> {
-    drive: Driver,
+    /// The tasks of a runtime drive it, too.
+    pub(crate) drive: Driver,
     service: ServiceName,
     board: Board,
     /// The request being encoded.

@@ -168,24 +168,6 @@ impl<S: Service> Session<S> {
         Ok(self.submit_now(packed.outgoing()?.one_way())?)
     }
 
-    /// Notes that the provider is gone: what it has not taken is lost.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn depart(&mut self) {
-        self.drive.end_mut().depart();
-    }
-
-    /// Returns where the last one-way request ends, unless the provider is known to have taken all of them.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn last_post(&self) -> Option<u64> {
-        self.drive.last_post()
-    }
-
-    /// Returns whether the provider has taken everything before `position`.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn has_taken(&self, position: u64) -> bool {
-        self.drive.has_taken(position)
-    }
-
     /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::as_fd`] also becomes readable when
     /// everything before `position` was taken.
     #[cfg(feature = "tokio")]

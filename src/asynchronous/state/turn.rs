@@ -31,7 +31,7 @@ pub(in crate::asynchronous) enum Step {
 impl<S: Service> State<S> {
     /// Looks once for answers, between two steps of the driver.
     pub(in crate::asynchronous) fn look(&mut self) -> Look {
-        let look = self.session.look();
+        let look = self.session.drive.look();
         self.ran_out |= look == Look::RanOut;
         look
     }
@@ -54,7 +54,7 @@ impl<S: Service> State<S> {
         }
         if rung {
             if let Some(began) = self.waits_since.take() {
-                self.session.woke(began);
+                self.session.drive.woke(began);
             }
         }
         let taken = match self.take_answers(woken) {
@@ -69,7 +69,7 @@ impl<S: Service> State<S> {
         if self.is_departed {
             return match self.take_answers(woken) {
                 Ok(0) => {
-                    self.session.depart();
+                    self.session.drive.end_mut().depart();
                     self.fail(CallError::PeerGone { executed: Executed::Maybe }, woken)
                 }
                 Ok(_) => Step::Again,
@@ -78,7 +78,7 @@ impl<S: Service> State<S> {
         }
         let session = &self.session;
         self.flushes.retain(|flush| {
-            let is_taken = session.has_taken(flush.position);
+            let is_taken = session.drive.has_taken(flush.position);
             woken.extend(is_taken.then(|| flush.waker.clone()));
             !is_taken
         });
@@ -112,13 +112,13 @@ impl<S: Service> State<S> {
             self.wake_untimed(woken);
         }
         if !self.session.is_waiting() {
-            self.session.end_spin(false);
+            self.session.drive.end_spin(false);
             // A task that has just got an answer may have the next request.
             let may_send = self.spins && self.sent != self.seen_sent;
             self.seen_sent = self.sent;
             return may_send.then_some(Step::Yield);
         }
-        if std::mem::take(&mut self.ran_out) || !self.session.begin_spin() {
+        if std::mem::take(&mut self.ran_out) || !self.session.drive.begin_spin() {
             return None;
         }
         if !self.spins {
@@ -129,7 +129,7 @@ impl<S: Service> State<S> {
 
     /// From now on, answers are rung for.
     fn sleep(&mut self, woken: &mut Vec<Waker>) {
-        self.session.end_spin(false);
+        self.session.drive.end_spin(false);
         (self.ran_out, self.steps) = (false, 0);
         if std::mem::take(&mut self.spins) {
             self.wake_untimed(woken);
@@ -168,7 +168,7 @@ impl<S: Service> State<S> {
             }
         }
         if taken > 0 {
-            self.session.end_spin(true);
+            self.session.drive.end_spin(true);
         }
         Ok(taken)
     }
