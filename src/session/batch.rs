@@ -3,15 +3,14 @@
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use bellwire_core::Deadline;
 use bellwire_core::Port;
+use bellwire_core::Whose;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
-use bellwire_core::{Executed, Whose};
 
 use super::replies::{LeftOut, Replies};
-use super::{Answer, Body, Outgoing, Session, metrics};
+use super::{Answer, Body, Outgoing, Session, lost, metrics};
 use crate::{CallError, Malformed, Message, Service};
 
 /// The limits of a batch.
@@ -127,14 +126,12 @@ impl<S: Service> Session<S> {
         &mut self,
         timeout: Duration,
     ) -> Result<(Ticket, Result<Replies<'_, S>, CallError>), CallError> {
-        let mut until = Deadline::within(timeout);
-        loop {
-            if let Some((ticket, checked)) = self.next_batch()? {
-                return Ok((ticket, self.open_batch(checked)));
-            }
-            self.nothing::<()>()?;
-            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
-        }
+        let (ticket, checked) =
+            self.wait_for(timeout, |session| match session.next_batch()? {
+                None => session.nothing(),
+                batch => Ok(batch),
+            })?;
+        Ok((ticket, self.open_batch(checked)))
     }
 
     /// Parses the answers to a batch that was taken off the lane.
@@ -183,12 +180,10 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError`]; requests stay in flight unless the provider is gone or violated the protocol.
     pub fn wait(&mut self) -> Result<(), CallError> {
-        let mut until = Deadline::within(self.timeout);
-        while self.pending_replies.is_empty() && !self.keep_next_reply()? {
-            self.nothing::<()>()?;
-            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
-        }
-        Ok(())
+        self.wait_for(self.timeout, |session| {
+            let has_any = !session.pending_replies.is_empty() || session.keep_next_reply()?;
+            if has_any { Ok(Some(())) } else { session.nothing() }
+        })
     }
 
     /// Assembles a batch and passes it, or why it cannot be sent, to `send`.
@@ -238,11 +233,7 @@ impl<S: Service> Session<S> {
             Body::Inbox => self.inbox.get(..reply.len).unwrap_or_default().to_vec(),
             Body::Own(bytes) => bytes,
             Body::Mapped(_, map) => map.to_vec(),
-            Body::Lost(shortage) => {
-                let error = CallError::Short { shortage, executed: Executed::Maybe };
-                self.count_answer(reply.ticket, Some(&error));
-                return Err(error);
-            }
+            Body::Lost(shortage) => return Err(lost(shortage)),
         };
         let error = view(&bytes, &shape).err();
         self.count_answer(reply.ticket, error.as_ref());
@@ -268,11 +259,7 @@ impl<S: Service> Session<S> {
                 self.batch_inbox.extend_from_slice(&map);
                 None
             }
-            Body::Lost(shortage) => {
-                let error = CallError::Short { shortage, executed: Executed::Maybe };
-                self.count_answer(reply.ticket, Some(&error));
-                return Err(error);
-            }
+            Body::Lost(shortage) => return Err(lost(shortage)),
         };
         let bytes = match in_inbox {
             Some(len) => self.inbox.get(..len).unwrap_or_default(),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use bellwire_core::Deadline;
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
-use bellwire_core::{Deadline, Executed};
 
-use super::{Answer, Body, Session};
+use super::{Answer, Body, Session, lost};
 use crate::{CallError, Service};
 
 impl<S: Service> Session<S> {
@@ -73,13 +73,7 @@ impl<S: Service> Session<S> {
         &mut self,
         timeout: Duration,
     ) -> Result<(Ticket, Result<&[u8], CallError>), CallError> {
-        let mut until = Deadline::within(timeout);
-        let (ticket, len) = loop {
-            if let Some(taken) = self.take_reply()? {
-                break taken;
-            }
-            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
-        };
+        let (ticket, len) = self.wait_for(timeout, Self::take_reply)?;
         Ok((ticket, len.map(|len| self.answer_bytes(len))))
     }
 
@@ -112,9 +106,7 @@ impl<S: Service> Session<S> {
                 return Ok(map.len());
             }
             // An error already.
-            Body::Lost(shortage) => {
-                return Err(CallError::Short { shortage, executed: Executed::Maybe });
-            }
+            Body::Lost(shortage) => return Err(lost(shortage)),
         }
         Ok(answer.reply.len)
     }

@@ -8,7 +8,7 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
-use super::{Answer, Backpressure, Body, Outgoing, Session, check, post};
+use super::{Answer, Backpressure, Body, Outgoing, Session, check, lost, post};
 use crate::connect::Driver;
 use crate::transport::snapshot::Snapshot;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
@@ -347,34 +347,20 @@ impl<S: Service> Session<S> {
     /// Gives up a request that can no longer be waited for, and counts it.
     #[cold]
     fn given_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
-        let error = self.give_up(ticket, failed);
+        let error = match self.check_link() {
+            Ok(()) => {
+                if let CallFailed::Cancelled(_) = failed {
+                    self.drive.port().take_cancel();
+                }
+                self.give_up_for(ticket, &failed.into())
+            }
+            Err(error) => {
+                self.drive.give_up(ticket);
+                error
+            }
+        };
         self.book_given_up(ticket, &error);
         error
-    }
-
-    /// Gives up a request that can no longer be waited for.
-    fn give_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
-        if let Err(error) = self.check_link() {
-            self.drive.give_up(ticket);
-            return error;
-        }
-        match failed {
-            CallFailed::Deadline(_) | CallFailed::Short(_) => {
-                self.drive.abandon(ticket);
-                failed.into()
-            }
-            CallFailed::Cancelled(_) => {
-                self.drive.abandon(ticket);
-                self.drive.port().take_cancel();
-                failed.into()
-            }
-            CallFailed::PeerGone(_) => CallError::PeerGone { executed: self.drive.give_up(ticket) },
-            CallFailed::Unread(_) => CallError::Unread { executed: self.drive.give_up(ticket) },
-            failed => {
-                self.drive.give_up(ticket);
-                failed.into()
-            }
-        }
     }
 
     /// Waits for the provider. First reports a protocol violation on the control socket.
@@ -477,9 +463,7 @@ impl<S: Service> Session<S> {
             Body::Inbox => check(answer.reply.status, self.inbox.get(..answer.reply.len)),
             Body::Own(bytes) => check(answer.reply.status, Some(bytes)),
             Body::Mapped(..) => check(answer.reply.status, None),
-            Body::Lost(shortage) => {
-                Err(CallError::Short { shortage: *shortage, executed: Executed::Maybe })
-            }
+            Body::Lost(shortage) => Err(lost(*shortage)),
         }
     }
 
@@ -489,9 +473,7 @@ impl<S: Service> Session<S> {
             Body::Inbox => self.decode_inbox(reply.len)?,
             Body::Own(mut bytes) => S::Response::take(&mut bytes, reply.len)?,
             Body::Mapped(_, map) => S::Response::from_payload(Payload::mapped(map))?,
-            Body::Lost(shortage) => {
-                return Err(CallError::Short { shortage, executed: Executed::Maybe });
-            }
+            Body::Lost(shortage) => return Err(lost(shortage)),
         })
     }
 

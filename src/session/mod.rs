@@ -28,8 +28,9 @@ use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{self, Reply, Ticket};
 use bellwire_core::counters::{CallCounters, Outcome};
 use bellwire_core::drive::CallFailed;
+use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Left, Port, ServiceName};
+use bellwire_core::{Deadline, Executed, Left, Port, ServiceName};
 use bellwire_probes as probes;
 
 use crate::backoff::Backoff;
@@ -126,7 +127,7 @@ enum Body {
     /// In a memfd of their own, with the generation if it is a snapshot.
     Mapped(u64, SnapshotMap),
     /// The memfd could not be mapped here.
-    Lost(bellwire_core::resize::Shortage),
+    Lost(Shortage),
 }
 
 /// A request, ready to be sent.
@@ -333,10 +334,20 @@ impl<S: Service> Session<S> {
         &mut self,
         timeout: Duration,
     ) -> Result<(Ticket, Result<S::Response, CallError>), CallError> {
+        self.wait_for(timeout, Self::try_reply)
+    }
+
+    /// Waits until `take` finds something.
+    #[inline]
+    fn wait_for<T>(
+        &mut self,
+        timeout: Duration,
+        take: impl Fn(&mut Self) -> Result<Option<T>, CallError>,
+    ) -> Result<T, CallError> {
         let mut until = Deadline::within(timeout);
         loop {
-            if let Some(reply) = self.try_reply()? {
-                return Ok(reply);
+            if let Some(taken) = take(self)? {
+                return Ok(taken);
             }
             self.wait_by(|drive| drive.wait_for_data(&mut until))?;
         }
@@ -541,4 +552,9 @@ fn failed(status: Status, bytes: Option<&[u8]>) -> CallError {
     }
     let (code, reason) = reason::read(bytes.unwrap_or_default());
     CallError::Handler { code, reason }
+}
+
+/// This process lacked something to take an answer.
+fn lost(shortage: Shortage) -> CallError {
+    CallError::Short { shortage, executed: Executed::Maybe }
 }

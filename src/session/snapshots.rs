@@ -6,7 +6,7 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::wire::Status;
 use bellwire_core::{Deadline, Instant, PeerFault, Port};
 
-use super::{Answer, Body, Outgoing, Session};
+use super::{Answer, Body, Outgoing, Session, lost};
 use crate::backoff::Backoff;
 use crate::broadcast::PeerRing;
 use crate::transport::snapshot::SnapshotMap;
@@ -303,9 +303,7 @@ impl<S: Service> Session<S> {
         let attached = match answer.body {
             Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
             Body::Mapped(generation, map) => Ok(Attached { generation, map }),
-            Body::Lost(shortage) => {
-                Err(CallError::Short { shortage, executed: bellwire_core::Executed::Maybe })
-            }
+            Body::Lost(shortage) => Err(lost(shortage)),
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
         };
         self.count_answer(answer.reply.ticket, attached.as_ref().err());
