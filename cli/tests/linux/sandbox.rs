@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{self, Pid, Resource, Rlimit, kill_process, setrlimit};
 use seccompiler::TargetArch;
 use serde_json::{Value, json};
@@ -58,6 +59,12 @@ fn filter(command: &mut Command, policy: &Value, limits: &'static [(Resource, u6
     let mut filters = seccompiler::compile_from_json(policy.as_bytes(), arch).unwrap();
     let filter = filters.remove("all").unwrap();
     let install = move || {
+        // What this process was started with is not counted, such as a jobserver's pipes.
+        for inherited in 3..1024 {
+            // SAFETY: a number that is no descriptor is an error, and no other thread is left here.
+            let inherited = unsafe { BorrowedFd::borrow_raw(inherited) };
+            let _ = fcntl_setfd(inherited, FdFlags::CLOEXEC);
+        }
         for (resource, most) in limits {
             setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
         }
