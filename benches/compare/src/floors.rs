@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire_cgroups::{self as cgroups, CgroupEntry, Meta, Mode, synthetic};
 use bellwire_floor::pingpong::{Link, PingPong};
 use bellwire_floor::reads::{Found, Words};
-use bellwire_floor::{Cpus, bulk, copy, epoll, eventfd, futex, handover, hot, ns_each};
+use bellwire_floor::{Cpus, copy, epoll, eventfd, futex, handover, hot, ns_each};
 
 use crate::Outcome;
 
@@ -175,7 +175,7 @@ fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
 }
 
 fn bulks(cpus: Cpus, size: usize) -> Outcome<Measure> {
-    let mut floor = bulk::Floor::start(cpus, size)?;
+    let mut floor = copy::Bulk::start(cpus, size)?;
     Ok(Box::new(move |span| in_time(span, 4, |n| Ok(floor.messages(n)?))))
 }
 

@@ -19,7 +19,7 @@
 //! | --- | --- | --- |
 //! | [`hot`] | payload and counter each way, copied in and out | spinning |
 //! | [`copy`] | one-way stream of messages through a ring | spinning |
-//! | [`bulk`] | the same for large messages, cut into chunks | spinning |
+//! | [`copy::Bulk`] | the same for large messages, cut into chunks | spinning |
 //! | [`handover`] | a fresh region in place of the one before | spinning |
 //! | [`futex`] | two words | `FUTEX_WAIT` |
 //! | [`eventfd`] | two eventfds | a blocking `read` |
@@ -36,7 +36,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub mod bulk;
 pub mod copy;
 pub mod cpus;
 pub mod epoll;
@@ -67,11 +66,11 @@ pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
     let own: [process::Role; 8] = [
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
-        (copy::ROLE, copy::peer),
+        (copy::ROLE, copy::peer::<false>),
+        (copy::BULK, copy::peer::<true>),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),
         (epoll::ROLE, epoll::peer),
-        (bulk::ROLE, bulk::peer),
         (handover::ROLE, handover::peer),
     ];
     process::roles(&[&own, roles])
