@@ -15,10 +15,10 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::pingpong::{finished, order, orders};
+use super::hot::{End, way};
+use super::pingpong::{Link, finished, order, orders};
 use super::process::{Child, Peer, RoleResult, pass, passed, spawn};
 use super::shared::{Map, Region};
-use super::turns::Turns;
 use super::{Cpus, Error, Result};
 
 /// The peer's role.
@@ -34,10 +34,18 @@ const LIMIT: usize = 1 << 30;
 const WRITTEN: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
+/// What announces a region, and carries the answer: its inode.
+type Doorbell = End<true>;
+
+/// The bytes of one direction of it.
+fn bell() -> usize {
+    way(size_of::<u64>(), 1)
+}
+
 /// The hand-over floor.
 pub struct Floor {
     child: Child,
-    turns: Turns,
+    end: Doorbell,
     socket: OwnedFd,
     len: usize,
     previous: Option<Map>,
@@ -50,15 +58,15 @@ impl Floor {
         if !(1..=LIMIT).contains(&len) {
             return Err(Error::Size { size: len, limit: LIMIT });
         }
-        let words = Region::create(Turns::LEN)?;
+        let words = Region::create(2 * bell())?;
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(Error::system("create a socket pair"))?;
         let descriptors = [words.descriptor(), theirs.as_fd()];
         let mut child = spawn(ROLE, &[cpus.peer], &[len.to_string()], &descriptors)?;
-        let turns = Turns::new(&words)?;
-        turns.watch(&mut child)?;
-        Ok(Floor { child, turns, socket, len, previous: None })
+        let end = Doorbell::new(&words, size_of::<u64>(), 1, [0, bell()])?;
+        end.watch(&mut child)?;
+        Ok(Floor { child, end, socket, len, previous: None })
     }
 
     /// How long it takes, `n` times, until the peer has mapped the new region and released the previous one.
@@ -69,8 +77,8 @@ impl Floor {
         for _ in 0..warm {
             let (memfd, map) = self.send()?;
             let inode = fstat(&memfd).map_err(Error::system("look at a memfd"))?.st_ino;
-            self.turns.announce();
-            if self.turns.wait(ROLE)? != inode {
+            self.end.send()?;
+            if self.wait()? != inode {
                 return Err(Error::Corrupt { role: ROLE });
             }
             self.previous = Some(map);
@@ -78,15 +86,22 @@ impl Floor {
         let start = Instant::now();
         for _ in 0..n {
             let (memfd, map) = self.send()?;
-            self.turns.announce();
+            self.end.send()?;
             // The peer need not wait for the rest here.
             drop(memfd);
             self.previous = Some(map);
-            self.turns.wait(ROLE)?;
+            self.wait()?;
         }
         let took = start.elapsed();
         finished(&self.child)?;
         Ok(took)
+    }
+
+    /// Spins until the peer has answered; the answer.
+    #[inline]
+    fn wait(&mut self) -> Result<u64> {
+        self.end.receive().map_err(|_| self.child.gone())?;
+        Ok(self.end.incoming.bytes().first_chunk().map_or(0, |inode| u64::from_ne_bytes(*inode)))
     }
 
     /// A fresh region, sealed and passed on. `fallocate` sizes it, too; the kernel clears a page when it is touched.
@@ -107,15 +122,17 @@ impl Floor {
 /// The other process.
 pub fn peer(peer: &mut Peer) -> RoleResult {
     let len = peer.number(0)?;
-    let mut turns = Turns::new(&Region::open(peer.descriptor()?)?)?;
+    let words = Region::open(peer.descriptor()?)?;
+    let mut end = Doorbell::new(&words, size_of::<u64>(), 1, [bell(), 0])?;
     let socket = peer.descriptor()?;
     let mut previous = None;
     orders(peer, |n, _| {
         for _ in 0..n {
-            turns.next();
+            end.receive()?;
             let (inode, map) = receive(&socket, len)?;
             drop(previous.replace(map));
-            turns.reply(inode);
+            end.outgoing.bytes_mut().copy_from_slice(&inode.to_ne_bytes());
+            end.send()?;
         }
         Ok(0)
     })?;

@@ -12,7 +12,7 @@ use std::hint::{black_box, spin_loop};
 
 use super::pingpong::{Link, PingPong, answer};
 use super::private::Private;
-use super::process::{Peer, RoleResult, spawn};
+use super::process::{Child, Peer, RoleResult, spawn};
 use super::shared::{LINE, Region, Slots, Word};
 use super::sync::{AtomicU64, Ordering};
 use super::{Cpus, Error, Result};
@@ -51,8 +51,7 @@ impl<const PAUSE: bool> PingPong<End<PAUSE>> {
         let args = [size.to_string(), slots.to_string()];
         let mut child = spawn(role::<PAUSE>(), &[cpus.peer], &args, &[region.descriptor()])?;
         let end = End::<PAUSE>::new(&region, size, slots, [0, len])?;
-        let theirs = end.theirs.clone();
-        child.watch(move || theirs.store(GONE, Ordering::Release))?;
+        end.watch(&mut child)?;
         Ok(PingPong::new(child, end))
     }
 }
@@ -71,14 +70,19 @@ pub struct End<const PAUSE: bool> {
     theirs: Word<AtomicU64>,
     to: Slots,
     from: Slots,
-    outgoing: Private,
-    incoming: Private,
+    pub(super) outgoing: Private,
+    pub(super) incoming: Private,
     sent: u64,
     seen: u64,
 }
 
 impl<const PAUSE: bool> End<PAUSE> {
-    fn new(region: &Region, size: usize, slots: usize, [mine, theirs]: [usize; 2]) -> Result<Self> {
+    pub(super) fn new(
+        region: &Region,
+        size: usize,
+        slots: usize,
+        [mine, theirs]: [usize; 2],
+    ) -> Result<Self> {
         Ok(Self {
             mine: region.word(mine)?,
             theirs: region.word(theirs)?,
@@ -89,6 +93,12 @@ impl<const PAUSE: bool> End<PAUSE> {
             sent: 0,
             seen: 0,
         })
+    }
+
+    /// Lets [`receive`](Link::receive) fail once `child` has died.
+    pub(super) fn watch(&self, child: &mut Child) -> Result<()> {
+        let theirs = self.theirs.clone();
+        child.watch(move || theirs.store(GONE, Ordering::Release))
     }
 }
 
@@ -131,7 +141,7 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
 }
 
 /// The bytes of one direction: a counter, then the slots.
-fn way(size: usize, slots: usize) -> usize {
+pub(super) fn way(size: usize, slots: usize) -> usize {
     (LINE + size.next_multiple_of(64) * slots).next_multiple_of(LINE)
 }
 

@@ -52,7 +52,6 @@ pub mod ratio;
 pub mod reads;
 pub mod shared;
 pub mod sync;
-pub mod turns;
 
 pub use cpus::Cpus;
 pub use error::{Error, Result};
