@@ -29,7 +29,7 @@
 //!
 //! Each is "do `n` operations, return the [`Duration`]".
 //! Between two calls the other end is asleep, so floors and measured code can take turns on the same two CPUs.
-//! [`placement`] tells where those CPUs are, [`ratio`] compares a measurement with its floor.
+//! [`placement`] tells where those CPUs are.
 //!
 //! [role]: process
 
@@ -48,7 +48,6 @@ pub mod pingpong;
 pub mod placement;
 pub mod private;
 pub mod process;
-pub mod ratio;
 pub mod reads;
 pub mod shared;
 pub mod sync;
@@ -56,7 +55,6 @@ pub mod sync;
 pub use cpus::Cpus;
 pub use error::{Error, Result};
 pub use placement::Prober;
-pub use ratio::Ratio;
 
 /// Runs this process as a peer if that is what it was started for; the first thing that `main` does.
 ///

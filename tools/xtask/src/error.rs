@@ -54,7 +54,7 @@ pub(crate) enum Error {
     BudgetBuild { package: &'static str },
     #[error("callgrind ended with {status}; it said:\n{log}")]
     Counts { status: ExitStatus, log: String },
-    #[error("`cargo bench --bench bellwire -- gate` ended with {status}; the reason is above")]
+    #[error("`cargo run -p bellwire-ratios gate` ended with {status}; the reason is above")]
     BudgetBench { status: ExitStatus },
     #[error("herd7 does not understand this test:\n{text}\nit said:\n{log}")]
     Herd { text: String, log: String },

@@ -1,4 +1,4 @@
-//! Ratios to the machine's own cost, as `benches/gate.rs` measures them.
+//! Ratios to the machine's own cost, as `benches/ratios` measures them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ pub(crate) fn judge(root: &Path, budget: &Budget) -> Result<Vec<Verdict>, Error>
 
 fn measure(root: &Path, only: Option<&str>) -> Result<Vec<Measured>, Error> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["bench", "--quiet", "--bench", "bellwire", "--", "gate"]).args(only);
+    cargo.args(["run", "--quiet", "--release", "--package", "bellwire-ratios", "gate"]).args(only);
     let output = cargo.current_dir(root).stderr(Stdio::inherit()).output();
     let output = output.map_err(Error::spawn("cargo"))?;
     if !output.status.success() {

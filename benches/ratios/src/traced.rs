@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bellwire_floor::Cpus;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::load::{LOADS, Load, Pair};
@@ -31,11 +32,13 @@ struct Window {
     median: f64,
 }
 
-pub fn compare(tracer: &Path, rounds: usize, only: Option<&str>, mode: Option<&str>) {
+pub fn compare(cpus: Cpus, tracer: &Path, rounds: usize, only: Option<&str>, mode: Option<&str>) {
     println!("attached against not, {rounds} windows each, in turns; a positive cost is time lost");
     let (mut attach, mut detach) = (Vec::new(), Vec::new());
-    for load in LOADS.into_iter().filter(|load| only.is_none_or(|only| only == load.name())) {
-        let mut pair = Pair::start(load);
+    for (loaded, load) in
+        LOADS.into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name))
+    {
+        let mut pair = Pair::start(cpus, load);
         // Warm, and as many calls as fill a batch.
         let calls = fill(&mut pair);
         for (name, args) in
@@ -58,8 +61,7 @@ pub fn compare(tracer: &Path, rounds: usize, only: Option<&str>, mode: Option<&s
             let [mean, median] = ratios.map(spread);
             plain.sort_unstable_by(f64::total_cmp);
             print!(
-                "{:<16} {name:<8} {:>8.0} ns a call alone; mean {mean}",
-                load.name(),
+                "{loaded:<16} {name:<8} {:>8.0} ns a call alone; mean {mean}",
                 plain[rounds / 2]
             );
             println!(

@@ -1,16 +1,16 @@
-//! The other end of every bench: a provider in a process of its own.
+//! The other end of every measurement: a provider in a process of its own.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Client, ClientConfig, Geometry, LaneConfig, RunDir, Server, ServerConfig, Service,
+    CallError, Client, ClientConfig, Geometry, LaneConfig, RunDir, Server, ServerConfig, Service,
     SnapshotCache, SpinPolicy,
 };
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
-use tempfile::TempDir;
-
 use bellwire_floor::Cpus;
 use bellwire_floor::process::{Child, Peer, RoleResult, spawn};
+use tempfile::TempDir;
 
 pub const ROLE: &str = "provider";
 
@@ -37,42 +37,21 @@ impl Service for Sink {
     type Response = ();
 }
 
-/// How both ends wait.
-#[derive(Clone, Copy)]
-pub enum Wait {
-    /// As by default.
-    Spin,
-    /// Asleep each turn.
-    Park,
-}
-
-impl Wait {
-    fn policy(self) -> SpinPolicy {
-        match self {
-            Self::Spin => SpinPolicy::default(),
-            Self::Park => SpinPolicy::NEVER,
-        }
-    }
-}
-
 /// A provider process, and its run dir.
 pub struct Provider {
     _child: Child,
     dir: TempDir,
-    wait: Wait,
+    spin: SpinPolicy,
 }
 
 impl Provider {
-    /// Starts it, pinned to the peer's processor.
-    pub fn start(cpus: Cpus, wait: Wait) -> Self {
+    /// Starts it, pinned to the peer's processor. Both ends spin by `spin`.
+    pub fn start(cpus: Cpus, spin: SpinPolicy) -> Self {
         let dir = tempfile::tempdir().expect("no temporary directory");
         let path = dir.path().to_str().expect("an odd temporary directory").to_owned();
-        let name = match wait {
-            Wait::Spin => "spin",
-            Wait::Park => "park",
-        };
-        let child = spawn(ROLE, &[cpus.peer], &[path, name.to_owned()], &[]);
-        Self { _child: child.expect("the provider did not start"), dir, wait }
+        let [max, worth] = [spin.max, spin.worth].map(|span| span.as_nanos().to_string());
+        let child = spawn(ROLE, &[cpus.peer], &[path, max, worth], &[]);
+        Self { _child: child.expect("the provider did not start"), dir, spin }
     }
 
     /// A connected client of one of its services.
@@ -95,7 +74,7 @@ impl Provider {
     fn config(&self) -> ClientConfig {
         let lane = Geometry::new(256 << 10).expect("a power of two");
         ClientConfig::default()
-            .spin(self.wait.policy())
+            .spin(self.spin)
             .timeout(Duration::from_secs(30))
             .lane(LaneConfig::default().size(lane))
     }
@@ -104,8 +83,9 @@ impl Provider {
 /// The provider's process.
 pub fn serve(peer: &mut Peer) -> RoleResult {
     let run_dir = RunDir::new(peer.arg(0)?);
-    let wait = if peer.arg(1)? == "park" { Wait::Park } else { Wait::Spin };
-    let mut builder = Server::builder_with(&run_dir, ServerConfig::default().spin(wait.policy()));
+    let span = |at| Ok::<_, bellwire_floor::Error>(Duration::from_nanos(peer.number(at)? as u64));
+    let spin = SpinPolicy { max: span(1)?, worth: span(2)? };
+    let mut builder = Server::builder_with(&run_dir, ServerConfig::default().spin(spin));
     builder.serve::<Echo>(|_, bytes| Ok(bytes))?.serve::<Sink>(|_, _| Ok(()))?;
     let publisher = builder.publish::<CgroupsSnapshot>()?;
     let server = builder.start()?;
@@ -121,6 +101,32 @@ pub fn timed(n: u64, mut operation: impl FnMut()) -> Duration {
     let began = Instant::now();
     for _ in 0..n {
         operation();
+    }
+    began.elapsed()
+}
+
+/// The time of `n` calls, one after the other.
+pub fn call(client: &mut Client<Echo>, n: u64) -> Duration {
+    timed(n, || assert_eq!(client.call(black_box(&[7; 64])).unwrap(), [7; 64]))
+}
+
+/// Sends `n` requests as fast as the lane takes them; the clock stops when the last of them was answered.
+pub fn stream(client: &mut Client<Sink>, n: u64) -> Duration {
+    let session = client.session().expect("the session is gone");
+    let began = Instant::now();
+    let (mut sent, mut answered) = (0, 0);
+    while answered < n {
+        while sent < n {
+            match session.submit(&[7; 64]) {
+                Ok(_) => sent += 1,
+                Err(CallError::WouldBlock) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        while let Some((_, answer)) = session.try_reply().expect("the provider is gone") {
+            answer.expect("no answer");
+            answered += 1;
+        }
     }
     began.elapsed()
 }

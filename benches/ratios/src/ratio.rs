@@ -1,0 +1,117 @@
+//! A measurement beside its floor: the two alternate, and the ratio of each round counts.
+//!
+//! A noisy machine is slow for both; the ratio of two samples taken within milliseconds of each other, in
+//! one placement, says more than either number.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bellwire_floor::Prober;
+use bellwire_floor::placement::{Lost, Placement, Probe, steady};
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Nanoseconds for one operation, or why there is no sample.
+pub type Sample = Result<f64, Failure>;
+
+/// The result.
+pub struct Report {
+    name: &'static str,
+    /// The rounds that count, by placement (`None` if that was not probed), the largest group first.
+    groups: Vec<(Option<Placement>, Vec<Round>)>,
+    /// All rounds, those that do not count included.
+    total: usize,
+    /// Rounds in which the placement changed.
+    moved: usize,
+    /// Rounds in which something else ran on the two CPUs.
+    crowded: usize,
+}
+
+struct Round {
+    floor: f64,
+    measured: f64,
+}
+
+/// Takes `rounds` samples of each and compares them round by round.
+///
+/// Floor and measured swap places every round, since the second one finds the machine warmer. With a `prober`
+/// (both spin) a round counts where the probes before, between and after agree and nothing was preempted; without
+/// one (both sleep, or share a CPU) every round counts. A sample of 2 to 10 ms is short enough to be kept.
+pub fn compare(
+    name: &'static str,
+    rounds: usize,
+    mut floor: impl FnMut() -> Sample,
+    mut measured: impl FnMut() -> Sample,
+    mut prober: Option<&mut Prober>,
+) -> Result<Report, Failure> {
+    let mut look = || prober.as_mut().map(|prober| prober.probe()).transpose();
+    let mut kept: BTreeMap<_, Vec<Round>> = BTreeMap::new();
+    let (mut moved, mut crowded) = (0, 0);
+    for round in 0..rounds {
+        let before = look()?;
+        let (round, between) = if round % 2 == 0 {
+            let floor = floor()?;
+            let between = look()?;
+            (Round { floor, measured: measured()? }, between)
+        } else {
+            let measured = measured()?;
+            let between = look()?;
+            (Round { floor: floor()?, measured }, between)
+        };
+        let probes: Vec<Probe> = [before, between, look()?].into_iter().flatten().collect();
+        match steady(&probes) {
+            _ if probes.is_empty() => kept.entry(None).or_default().push(round),
+            Ok(placement) => kept.entry(Some(placement)).or_default().push(round),
+            Err(Lost::Moved) => moved += 1,
+            Err(Lost::Crowded) => crowded += 1,
+        }
+    }
+    let mut groups: Vec<_> = kept.into_iter().collect();
+    groups.sort_by_key(|(_, rounds)| std::cmp::Reverse(rounds.len()));
+    Ok(Report { name, groups, total: rounds, moved, crowded })
+}
+
+impl Report {
+    /// The median of the placement that most rounds had, those rounds, all rounds, and why the others do not count.
+    pub fn line(&self) -> String {
+        let Self { groups, total, moved, crowded, .. } = self;
+        let (median, kept) = match groups.first() {
+            Some((_, rounds)) => (format!("{:.3}", ratios(rounds)[rounds.len() / 2]), rounds.len()),
+            None => ("none".to_owned(), 0),
+        };
+        let elsewhere: usize = groups.iter().skip(1).map(|(_, rounds)| rounds.len()).sum();
+        format!(
+            "{median} {kept} {total} {moved} moved, {crowded} crowded, {elsewhere} in other places"
+        )
+    }
+}
+
+/// For people: a line for each placement.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, groups, total, .. } = self;
+        for (placement, rounds) in groups {
+            let (ratios, last) = (ratios(rounds), rounds.len() - 1);
+            let middle = |of: fn(&Round) -> f64| sorted(rounds, of)[rounds.len() / 2];
+            let (floor, measured) = (middle(|round| round.floor), middle(|round| round.measured));
+            let (least, median, most) = (ratios[0], ratios[rounds.len() / 2], ratios[last]);
+            let place = placement.map_or_else(|| "any".to_owned(), |place| place.to_string());
+            writeln!(
+                f,
+                "{name:<40} floor {floor:>8.1} ns  measured {measured:>8.1} ns  ratio {median:.3} [{least:.3}..{most:.3}]  \
+                 {place}, {} of {total}",
+                rounds.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn ratios(rounds: &[Round]) -> Vec<f64> {
+    sorted(rounds, |round| round.measured / round.floor)
+}
+
+fn sorted(rounds: &[Round], of: fn(&Round) -> f64) -> Vec<f64> {
+    let mut all: Vec<f64> = rounds.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
