@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::Operations;
 use crate::Outcome;
-use crate::contender::{Client, Counters, ITEMS};
+use crate::contender::{Client, ITEMS};
 use crate::handler::answer_of_item;
 
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
@@ -23,11 +23,6 @@ impl Source {
         let mut random = SEED;
         let items = (0..2 * ITEMS).map(|_| next(&mut random)).collect();
         Self { items, answers: vec![0; ITEMS], sent: SEED, taken: SEED }
-    }
-
-    #[inline]
-    fn next(&mut self) -> &[u64] {
-        batch(&self.items, &mut self.sent)
     }
 
     /// Whether `len` answers are those to the oldest batch that was not checked yet.
@@ -66,81 +61,69 @@ fn next(random: &mut u64) -> u64 {
 }
 
 /// One in flight.
-pub(super) struct Alone<C> {
-    client: C,
-    source: Source,
-}
+pub(super) struct Alone(Source);
 
-impl<C: Client> Alone<C> {
-    pub(super) fn new(client: C) -> Self {
-        Self { client, source: Source::new() }
+impl Alone {
+    pub(super) fn new() -> Self {
+        Self(Source::new())
     }
 }
 
-impl<C: Client> Operations for Alone<C> {
+impl<C: Client> Operations<C> for Alone {
     #[inline]
-    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+    fn steps(&mut self, client: &mut C, steps: u64) -> Outcome<u64> {
         let mut done = 0;
         for _ in 0..steps {
-            let Source { items, answers, sent, .. } = &mut self.source;
+            let Source { items, answers, sent, .. } = &mut self.0;
             let batch = batch(items, sent);
             done += batch.len() as u64;
-            let len = self.client.batch(batch, answers)?;
-            self.source.check(len)?;
+            let len = client.batch(batch, answers)?;
+            self.0.check(len)?;
         }
         Ok(done)
-    }
-
-    fn counters(&mut self) -> Counters {
-        self.client.counters()
     }
 }
 
 /// So many in flight.
-pub(super) struct Pipeline<C> {
-    client: C,
+pub(super) struct Pipeline {
     source: Source,
     depth: usize,
     in_flight: VecDeque<usize>,
 }
 
-impl<C: Client> Pipeline<C> {
-    pub(super) fn new(client: C, depth: usize) -> Self {
-        Self { client, source: Source::new(), depth, in_flight: VecDeque::new() }
+impl Pipeline {
+    pub(super) fn new(depth: usize) -> Self {
+        Self { source: Source::new(), depth, in_flight: VecDeque::new() }
     }
 
     #[inline]
-    fn take(&mut self) -> Outcome<u64> {
-        let len = self.client.batch_reply(&mut self.source.answers)?;
+    fn take(&mut self, client: &mut impl Client) -> Outcome<u64> {
+        let len = client.batch_reply(&mut self.source.answers)?;
         self.source.check(len)?;
         Ok(self.in_flight.pop_front().unwrap_or(0) as u64)
     }
 }
 
-impl<C: Client> Operations for Pipeline<C> {
+impl<C: Client> Operations<C> for Pipeline {
     /// Items of batches that were answered.
     #[inline]
-    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+    fn steps(&mut self, client: &mut C, steps: u64) -> Outcome<u64> {
         let mut done = 0;
         for _ in 0..steps {
             if self.in_flight.len() == self.depth {
-                done += self.take()?;
+                done += self.take(client)?;
             }
-            let batch = self.source.next();
+            let batch = batch(&self.source.items, &mut self.source.sent);
             self.in_flight.push_back(batch.len());
-            self.client.submit_batch(batch)?;
+            client.submit_batch(batch)?;
         }
         Ok(done)
     }
 
-    fn finish(&mut self) -> Outcome<()> {
+    fn finish(&mut self, client: &mut C) -> Outcome<()> {
         while !self.in_flight.is_empty() {
-            self.take()?;
+            self.take(client)?;
         }
         Ok(())
-    }
-
-    fn counters(&mut self) -> Counters {
-        self.client.counters()
     }
 }

@@ -5,13 +5,11 @@
 
 mod batches;
 mod calls;
-mod events;
-mod once;
 mod payload;
+mod reopened;
 mod row;
 mod snapshot;
 mod stream;
-mod together;
 
 use bellwire_floor::process::Peer;
 use rustix::thread::sched_yield;
@@ -20,8 +18,9 @@ pub(crate) use payload::Payload;
 
 use crate::Outcome;
 use crate::contender::Client;
-use crate::load::{Load, Work};
+use crate::load::{Load, SMALL, Work};
 use crate::order::{Done, Order, obey};
+use reopened::Reopened;
 
 /// How often to yield the processor before an order is executed.
 const YIELDS: u32 = 4;
@@ -33,60 +32,65 @@ pub(crate) struct Measure<'a> {
 }
 
 /// Operations of one kind.
-trait Operations {
+trait Operations<C> {
     /// Does `steps` in a row, and checks the answers. Returns how many operations they were.
-    fn steps(&mut self, steps: u64) -> Outcome<u64>;
+    fn steps(&mut self, client: &mut C, steps: u64) -> Outcome<u64>;
 
     /// What is to be done before a step, outside its time.
-    fn prepare(&mut self) -> Outcome<()> {
+    fn prepare(&mut self, _: &mut C) -> Outcome<()> {
         Ok(())
     }
 
     /// Ends a series of steps, outside the timed part.
-    fn finish(&mut self) -> Outcome<()> {
+    fn finish(&mut self, _: &mut C) -> Outcome<()> {
         Ok(())
     }
 
     /// Whether each step wants preparing, so that none can follow another in a row.
     const IS_PREPARED: bool = false;
-
-    /// What the connection has counted.
-    fn counters(&mut self) -> crate::contender::Counters;
 }
 
 impl Measure<'_> {
     /// Executes the coordinator's orders until told to end, with connections that `connect` opens.
     pub(crate) fn run<C: Client>(self, mut connect: impl FnMut() -> Outcome<C>) -> Outcome<()> {
         match self.load.work {
-            Work::Calls { size, depth: 1 } => self.obey(calls::Alone::new(connect()?, size)),
-            Work::Calls { size, depth } => self.obey(calls::Pipeline::new(connect()?, size, depth)),
-            Work::Batches { depth: 1 } => self.obey(batches::Alone::new(connect()?)),
-            Work::Batches { depth } => self.obey(batches::Pipeline::new(connect()?, depth)),
-            Work::Stream { size } => self.obey(stream::Stream::new(connect()?, size, false)),
-            Work::OneWay { size } => self.obey(stream::Stream::new(connect()?, size, true)),
+            Work::Calls { size, depth: 1 } => self.obey(connect()?, calls::Alone::new(size)),
+            Work::Calls { size, depth } => self.obey(connect()?, calls::Pipeline::new(size, depth)),
+            Work::Batches { depth: 1 } => self.obey(connect()?, batches::Alone::new()),
+            Work::Batches { depth } => self.obey(connect()?, batches::Pipeline::new(depth)),
+            Work::Stream { size } => self.obey(connect()?, stream::Stream::new(size, false)),
+            Work::OneWay { size } => self.obey(connect()?, stream::Stream::new(size, true)),
             Work::Refresh { cgroups, changed } => {
-                self.obey(snapshot::Refreshes::new(connect()?, cgroups, changed)?)
+                let mut client = connect()?;
+                let refreshes = snapshot::Refreshes::new(&mut client, cgroups, changed)?;
+                self.obey(client, refreshes)
             }
-            Work::Events { size } => self.obey(events::Events::new(connect()?, size)),
-            Work::LookUp { cgroups } => self.obey(snapshot::LookUps::new(connect()?, cgroups)?),
-            Work::Connect => self.obey(once::Connect::new(connect)),
-            Work::Grow { size } => self.obey(once::Grow::new(connect()?, size)),
+            Work::Events { size } => self.obey(connect()?, stream::Events::new(size)),
+            Work::LookUp { cgroups } => {
+                let mut client = connect()?;
+                let look_ups = snapshot::LookUps::new(&mut client, cgroups)?;
+                self.obey(client, look_ups)
+            }
+            Work::Connect => self.obey(Reopened::new(connect), calls::First::new(None, SMALL)),
+            Work::Grow { size } => self.obey(connect()?, calls::First::new(Some(SMALL), size)),
         }
     }
 
-    fn obey(self, mut operations: impl Operations) -> Outcome<()> {
+    fn obey<C: Client>(self, mut client: C, mut operations: impl Operations<C>) -> Outcome<()> {
         self.peer.ready()?;
         obey(self.peer, |order| {
             // The coordinator shares this processor and is about to sleep: it must be asleep before the clock runs,
             // so that it does not preempt a thread that spins while being timed.
             (0..YIELDS).for_each(|_| sched_yield());
-            let counters = operations.counters();
+            let counters = client.counters();
             let mut done = match order {
-                Order::Row { until } => row::row(&mut operations, until)?,
-                Order::Each { until, pace } => row::each(&mut operations, until, pace)?,
-                Order::One => together::one(self.peer, &mut operations)?,
+                Order::Row { until } => row::row(&mut client, &mut operations, until)?,
+                Order::Each { until, pace } => {
+                    row::each(&mut client, &mut operations, until, pace)?
+                }
+                Order::One => row::together(self.peer, &mut client, &mut operations)?,
             };
-            done.counters = operations.counters().with(counters, u64::saturating_sub);
+            done.counters = client.counters().with(counters, u64::saturating_sub);
             Ok::<Done, _>(done)
         })
     }

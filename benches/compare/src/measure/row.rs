@@ -2,13 +2,14 @@
 
 use std::hint::spin_loop;
 
+use bellwire_floor::process::Peer;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 
 use super::Operations;
 use crate::Outcome;
 use crate::clock::{self, Usage};
 use crate::hist;
-use crate::order::{Done, Pace};
+use crate::order::{Done, Pace, WORD};
 
 /// Minimum time between clock reads, as far as the operations' own length allows, ns.
 const STRETCH: u64 = 1_000_000;
@@ -16,18 +17,22 @@ const STRETCH: u64 = 1_000_000;
 const WORTH_SLEEPING: u64 = 70_000;
 
 /// Operations one after the other, until about then: at least one step.
-pub(super) fn row(operations: &mut impl Operations, until: u64) -> Outcome<Done> {
-    if is_prepared(operations) {
-        return each(operations, until, Pace::Max);
+pub(super) fn row<C, O: Operations<C>>(
+    client: &mut C,
+    operations: &mut O,
+    until: u64,
+) -> Outcome<Done> {
+    if O::IS_PREPARED {
+        return each(client, operations, until, Pace::Max);
     }
     let before = Usage::of_this_process()?;
     let began = clock::now();
     let (mut done, mut steps, mut last) = (0, 1, began);
     loop {
-        done += operations.steps(steps)?;
+        done += operations.steps(client, steps)?;
         let now = clock::now();
         if now >= until {
-            operations.finish()?;
+            operations.finish(client)?;
             return Ok(Done {
                 operations: done,
                 ns: now - began,
@@ -45,7 +50,12 @@ pub(super) fn row(operations: &mut impl Operations, until: u64) -> Outcome<Done>
 }
 
 /// Operations until about then, each timed: at least one.
-pub(super) fn each(operations: &mut impl Operations, until: u64, pace: Pace) -> Outcome<Done> {
+pub(super) fn each<C>(
+    client: &mut C,
+    operations: &mut impl Operations<C>,
+    until: u64,
+    pace: Pace,
+) -> Outcome<Done> {
     let mut took = hist::new();
     let mut done = Done::default();
     // What is before and after it, histograms for instance, is not the contender's.
@@ -54,21 +64,58 @@ pub(super) fn each(operations: &mut impl Operations, until: u64, pace: Pace) -> 
     let mut due = began;
     done.span.0 = began;
     loop {
-        operations.prepare()?;
+        operations.prepare(client)?;
         let start = begin(pace, &mut due, &mut done.paced_ns)?;
-        let count = operations.steps(1)?;
+        let count = operations.steps(client, 1)?;
         let now = clock::now();
         took.saturating_record((now - start) / count.max(1));
         done.operations += count;
         done.ns += now - start;
         if now >= until {
             done.span.1 = now;
-            operations.finish()?;
+            operations.finish(client)?;
             done.usage = Usage::of_this_process()?.since(before);
             done.took = hist::counts(&took);
             return Ok(done);
         }
     }
+}
+
+/// One operation, begun by all clients at the same word.
+///
+/// Clients share a processor: the work of one before and after its operation would count as time of the others. So
+/// each prepares, waits for the start word, and does not report its operation until all have ended theirs.
+pub(super) fn together<C>(
+    peer: &Peer,
+    client: &mut C,
+    operations: &mut impl Operations<C>,
+) -> Outcome<Done> {
+    operations.prepare(client)?;
+    wait_for_word(peer)?;
+    let done = one(client, operations);
+    wait_for_word(peer)?;
+    let done = done?;
+    operations.finish(client)?;
+    Ok(done)
+}
+
+#[inline]
+fn one<C>(client: &mut C, operations: &mut impl Operations<C>) -> Outcome<Done> {
+    let before = Usage::of_this_process()?;
+    let began = clock::now();
+    let count = operations.steps(client, 1)?;
+    let ended = clock::now();
+    let usage = Usage::of_this_process()?.since(before);
+    let ns = ended - began;
+    let took = vec![(ns, 1)];
+    Ok(Done { operations: count, ns, span: (began, ended), took, usage, ..Done::default() })
+}
+
+/// Reports that this client has reached this point, and waits for all others.
+fn wait_for_word(peer: &Peer) -> Outcome<()> {
+    peer.send(WORD)?;
+    peer.receive()?.ok_or("told to end in the middle of an operation")?;
+    Ok(())
 }
 
 /// Waits until the next operation is to begin, and returns the time from which it is timed: when it was due, if the
@@ -113,8 +160,4 @@ fn sleep(ns: u64) -> Outcome<()> {
         NanosleepRelativeResult::Err(error) => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-fn is_prepared<O: Operations>(_: &O) -> bool {
-    O::IS_PREPARED
 }

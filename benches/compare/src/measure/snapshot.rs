@@ -7,35 +7,34 @@ use bellwire_floor::reads::shuffle;
 
 use super::Operations;
 use crate::Outcome;
-use crate::contender::{Client, Counters};
+use crate::contender::Client;
 
 /// Refreshes that find nothing new, or one new generation.
-pub(super) struct Refreshes<C> {
-    client: C,
+pub(super) struct Refreshes {
     cgroups: usize,
     changed: bool,
 }
 
-impl<C: Client> Refreshes<C> {
-    pub(super) fn new(mut client: C, cgroups: usize, changed: bool) -> Outcome<Self> {
+impl Refreshes {
+    pub(super) fn new(client: &mut impl Client, cgroups: usize, changed: bool) -> Outcome<Self> {
         while !client.refresh()? {}
-        Ok(Self { client, cgroups, changed })
+        Ok(Self { cgroups, changed })
     }
 }
 
-impl<C: Client> Operations for Refreshes<C> {
+impl<C: Client> Operations<C> for Refreshes {
     #[inline]
-    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+    fn steps(&mut self, client: &mut C, steps: u64) -> Outcome<u64> {
         for _ in 0..steps {
-            if black_box(&mut self.client).refresh()? != self.changed {
+            if black_box(&mut *client).refresh()? != self.changed {
                 return Err("a refresh missed a generation, or found one that nobody published: do not use these figures".into());
             }
         }
         Ok(steps)
     }
 
-    fn finish(&mut self) -> Outcome<()> {
-        match self.client.snapshot()?.len() {
+    fn finish(&mut self, client: &mut C) -> Outcome<()> {
+        match client.snapshot()?.len() {
             found if found == self.cgroups => Ok(()),
             found => Err(format!(
                 "a snapshot of {found} cgroups, not {}: do not use these figures",
@@ -44,21 +43,16 @@ impl<C: Client> Operations for Refreshes<C> {
             .into()),
         }
     }
-
-    fn counters(&mut self) -> Counters {
-        self.client.counters()
-    }
 }
 
 /// Look-ups by name, path and id in turn, of cgroups that are there, in an order that no prefetcher guesses.
-pub(super) struct LookUps<C> {
-    client: C,
+pub(super) struct LookUps {
     keys: Vec<(CgroupEntry, u64)>,
     next: usize,
 }
 
-impl<C: Client> LookUps<C> {
-    pub(super) fn new(mut client: C, cgroups: usize) -> Outcome<Self> {
+impl LookUps {
+    pub(super) fn new(client: &mut impl Client, cgroups: usize) -> Outcome<Self> {
         while !client.refresh()? {}
         let view = client.snapshot()?;
         let mut keys: Vec<_> =
@@ -67,15 +61,15 @@ impl<C: Client> LookUps<C> {
             return Err(format!("a snapshot of {} cgroups, not {cgroups}", keys.len()).into());
         }
         shuffle(&mut keys, 0x9e37_79b9_7f4a_7c15);
-        Ok(Self { client, keys, next: 0 })
+        Ok(Self { keys, next: 0 })
     }
 }
 
-impl<C: Client> Operations for LookUps<C> {
+impl<C: Client> Operations<C> for LookUps {
     #[inline]
-    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+    fn steps(&mut self, client: &mut C, steps: u64) -> Outcome<u64> {
         for _ in 0..steps {
-            let view = black_box(&self.client).snapshot()?;
+            let view = black_box(&*client).snapshot()?;
             let Some((key, hash)) = self.keys.get(self.next / 3) else {
                 self.next = 0;
                 continue;
@@ -91,9 +85,5 @@ impl<C: Client> Operations for LookUps<C> {
             }
         }
         Ok(steps)
-    }
-
-    fn counters(&mut self) -> Counters {
-        self.client.counters()
     }
 }
