@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::thread;
 
 use ::ipc_channel::IpcError;
 use ::ipc_channel::ipc::{
@@ -11,7 +10,7 @@ use ::ipc_channel::ipc::{
 };
 
 use super::arrivals::{Arrivals, announce};
-use super::{About, Contender, put};
+use super::{About, Contender, put, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
@@ -42,39 +41,29 @@ impl Contender for IpcChannel {
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let mut arrivals = Arrivals::new(place)?;
         let is_one_way = load.is_one_way();
-        thread::Builder::new().name("ipc-channel".to_owned()).spawn(move || -> Outcome<()> {
+        let accept = move || {
+            let client = IpcSender::<Ends>::connect(arrivals.next()?)?;
+            let (to_server, requests) = bytes_channel()?;
+            let (answers, from_server) = bytes_channel()?;
+            client.send((to_server, from_server)).map_err(|error| problem(&error))?;
+            Ok((requests, answers))
+        };
+        // Until the client has closed its end.
+        serve_each(Self::NAME, accept, move |(requests, answers)| {
             loop {
-                let client = IpcSender::<Ends>::connect(arrivals.next()?)?;
-                let (to_server, requests) = bytes_channel()?;
-                let (answers, from_server) = bytes_channel()?;
-                client.send((to_server, from_server)).map_err(|error| problem(&error))?;
-                thread::Builder::new().spawn(move || match is_one_way {
-                    true => take(&requests, handler),
-                    false => answer(&requests, &answers, handler),
-                })?;
+                let mut message = receive(&requests)?;
+                if is_one_way {
+                    handler.take(&message);
+                } else {
+                    handler.answer(&mut message);
+                    answers.send(&message)?;
+                }
             }
-        })?;
-        Ok(())
+        })
     }
 
     fn measure(place: &Place, _: &Load, measure: Measure<'_>) -> Outcome<()> {
         measure.run(|| Connection::connect(place))
-    }
-}
-
-/// Until the client has closed its end.
-fn answer(requests: &IpcBytesReceiver, answers: &IpcBytesSender, handler: Handler) {
-    while let Ok(mut message) = receive(requests) {
-        handler.answer(&mut message);
-        if answers.send(&message).is_err() {
-            return;
-        }
-    }
-}
-
-fn take(requests: &IpcBytesReceiver, handler: Handler) {
-    while let Ok(message) = receive(requests) {
-        handler.take(&message);
     }
 }
 
@@ -141,6 +130,7 @@ impl super::Client for Connection {
         put(&bytes, answer)
     }
 
+    /// Nothing is in flight that has an answer.
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         Ok(self.requests.send(message)?)

@@ -15,6 +15,8 @@ mod slot;
 mod streams;
 mod validation;
 
+use std::thread;
+
 use ::bellwire_cgroups::View;
 use zerocopy::IntoBytes;
 
@@ -60,6 +62,22 @@ fn shown_by_another(load: &Load) -> Option<&'static str> {
         Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
         _ => None,
     }
+}
+
+/// Serves each client that `accept` returns on a thread of its own. All threads end with their process.
+fn serve_each<T: Send + 'static>(
+    name: &str,
+    mut accept: impl FnMut() -> Outcome<T> + Send + 'static,
+    serve: impl Fn(T) -> Outcome<()> + Clone + Send + 'static,
+) -> Outcome<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        while let Ok(client) = accept() {
+            let serve = serve.clone();
+            // Without a thread the connection is closed, and the client reports that.
+            let _ = thread::Builder::new().spawn(move || serve(client));
+        }
+    })?;
+    Ok(())
 }
 
 /// A running server, in the hands of the harness.

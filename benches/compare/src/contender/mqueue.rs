@@ -1,7 +1,5 @@
 //! POSIX message queues, mq_overview(7): one each way, both ends block.
 
-use std::thread;
-
 use nix::errno::Errno;
 use nix::mqueue::{
     MQ_OFlag, MqAttr, MqdT, mq_attr_member_t, mq_close, mq_open, mq_receive, mq_send, mq_unlink,
@@ -10,7 +8,7 @@ use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
 use super::streams::linux;
-use super::{About, Contender, Counters, put, shown_by_another};
+use super::{About, Contender, Counters, put, serve_each, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
@@ -46,21 +44,20 @@ impl Contender for Mqueue {
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
-        thread::Builder::new().name("mqueue".to_owned()).spawn(move || -> Outcome<()> {
-            loop {
-                let (requests, answers) = names(&place, &arrivals.next()?);
-                let queues = (
-                    Queue::open(&requests, MQ_OFlag::O_RDONLY)?,
-                    Queue::open(&answers, MQ_OFlag::O_WRONLY)?,
-                );
-                // Both ends have them open: their names have served.
-                mq_unlink(requests.as_str())?;
-                mq_unlink(answers.as_str())?;
-                thread::Builder::new()
-                    .spawn(move || serve(&queues.0, &queues.1, &load, handler))?;
-            }
-        })?;
-        Ok(())
+        let accept = move || {
+            let (requests, answers) = names(&place, &arrivals.next()?);
+            let queues = (
+                Queue::open(&requests, MQ_OFlag::O_RDONLY)?,
+                Queue::open(&answers, MQ_OFlag::O_WRONLY)?,
+            );
+            // Both ends have them open: their names have served.
+            mq_unlink(requests.as_str())?;
+            mq_unlink(answers.as_str())?;
+            Ok(queues)
+        };
+        serve_each(Self::NAME, accept, move |(requests, answers)| {
+            Ok(serve(&requests, &answers, &load, handler)?)
+        })
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {

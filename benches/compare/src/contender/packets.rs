@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use bellwire::Snapshot;
 use bellwire_cgroups::{CgroupsSnapshot, Index, View};
@@ -15,7 +14,7 @@ use rustix::net::{
     bind, connect, listen, recv, send, socket_with, socketpair,
 };
 
-use super::{About, Contender, Counters, Server};
+use super::{About, Contender, Counters, Server, serve_each};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
@@ -132,24 +131,18 @@ impl<K: Kind> Contender for Packets<K> {
         let (published, readers) = (Published::default(), Readers::default());
         let connected = Arc::clone(&readers);
         let (load, shelf) = (*load, Arc::clone(&published));
-        thread::Builder::new().name(K::NAME.to_owned()).spawn(move || {
-            while let Ok(connection) = accept_with(&socket, SocketFlags::CLOEXEC) {
-                // Without its end the client fails, and reports that.
-                let Ok(socket) = K::accepted(connection) else { continue };
-                if let Work::Events { .. } = load.work {
-                    connected.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
-                    continue;
-                }
-                let shelf = Arc::clone(&shelf);
-                let serve = move || match load.work {
-                    Work::Refresh { .. } => serve_snapshots(&socket, &shelf),
-                    Work::Stream { .. } | Work::OneWay { .. } => take(&socket, handler),
-                    _ => answer(&socket, handler, load.longest()),
-                };
-                // Without a thread the socket is closed, and the client reports that.
-                let _ = thread::Builder::new().spawn(serve);
+        let serve = move |socket| match load.work {
+            Work::Refresh { .. } => Ok(serve_snapshots(&socket, &shelf)?),
+            _ => Ok(serve_messages(&socket, handler, &load)?),
+        };
+        let accept = move || {
+            loop {
+                let socket = K::accepted(accept_with(&socket, SocketFlags::CLOEXEC)?)?;
+                let Work::Events { .. } = load.work else { return Ok(socket) };
+                connected.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
             }
-        })?;
+        };
+        serve_each(K::NAME, accept, serve)?;
         Ok(Listening { published, readers })
     }
 
@@ -179,26 +172,20 @@ impl Server for Listening {
 }
 
 /// Until the client has closed its end.
-fn answer(socket: &OwnedFd, handler: Handler, longest: usize) -> Result<(), Errno> {
-    let mut buffer = vec![0; longest];
+fn serve_messages(socket: &OwnedFd, handler: Handler, load: &Load) -> Result<(), Errno> {
+    let is_one_way = load.is_one_way();
+    let mut buffer = vec![0; load.longest()];
     loop {
         let len = receive(socket, &mut buffer)?;
         let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
             return Ok(());
         };
-        handler.answer(message);
-        transmit(socket, message)?;
-    }
-}
-
-fn take(socket: &OwnedFd, handler: Handler) -> Result<(), Errno> {
-    let mut buffer = vec![0; LONGEST];
-    loop {
-        let len = receive(socket, &mut buffer)?;
-        let Some(message) = buffer.get(..len).filter(|message| !message.is_empty()) else {
-            return Ok(());
-        };
-        handler.take(message);
+        if is_one_way {
+            handler.take(message);
+        } else {
+            handler.answer(message);
+            transmit(socket, message)?;
+        }
     }
 }
 

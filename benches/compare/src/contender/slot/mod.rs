@@ -5,12 +5,11 @@ mod queue;
 
 use std::fs::{File, remove_file};
 use std::path::Path;
-use std::thread;
 
 use bellwire_floor::shared::Region;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, shown_by_another};
+use super::{About, Contender, serve_each, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -48,18 +47,14 @@ impl Contender for Slot {
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
         let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
-        thread::Builder::new().name("slot".to_owned()).spawn(move || -> Outcome<()> {
-            loop {
-                let path = place.file(&arrivals.next()?);
-                let pair = Pair::new(
-                    &Region::open(File::options().read(true).write(true).open(&path)?.into())?,
-                    &load,
-                )?;
-                remove_file(path)?;
-                thread::Builder::new().spawn(move || pair.serve(&load, handler))?;
-            }
-        })?;
-        Ok(())
+        let accept = move || {
+            let path = place.file(&arrivals.next()?);
+            let file = File::options().read(true).write(true).open(&path)?;
+            let pair = Pair::new(&Region::open(file.into())?, &load)?;
+            remove_file(path)?;
+            Ok(pair)
+        };
+        serve_each(Self::NAME, accept, move |pair| pair.serve(&load, handler))
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {

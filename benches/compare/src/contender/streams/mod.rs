@@ -10,14 +10,13 @@ mod sockets;
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::thread;
 
 pub(super) use buffered::Buffered;
 pub(super) use fifo::Fifo;
 pub(super) use frames::Frames;
 pub(super) use sockets::{Tcp, UnixStream};
 
-use super::{About, Contender};
+use super::{About, Contender, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
@@ -61,19 +60,11 @@ impl<W: Wire> Contender for Streams<W> {
     }
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        let mut accept = W::listen(place, load)?;
         let is_one_way = load.is_one_way();
-        thread::Builder::new().name(W::NAME.to_owned()).spawn(move || {
-            while let Ok((from, to)) = accept() {
-                let serve = move || match is_one_way {
-                    true => frames::take(from, handler),
-                    false => frames::answer(from, to, handler),
-                };
-                // Without a thread the stream is closed, and the client reports that.
-                let _ = thread::Builder::new().spawn(serve);
-            }
-        })?;
-        Ok(())
+        serve_each(W::NAME, W::listen(place, load)?, move |(from, to)| match is_one_way {
+            true => Ok(frames::take(from, handler)?),
+            false => Ok(frames::answer(from, to, handler)?),
+        })
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
