@@ -7,7 +7,6 @@ use ::interprocess::TryClone;
 use ::interprocess::local_socket::traits::{Listener as _, Stream as _};
 use ::interprocess::local_socket::{GenericNamespaced, ListenerOptions, Name, Stream, ToNsName};
 
-use super::About;
 use super::streams::{Ends, Wire};
 use crate::Outcome;
 use crate::load::{Load, Place};
@@ -20,13 +19,11 @@ impl Wire for Interprocess {
     type From = Socket;
     type To = Socket;
 
-    fn about() -> About {
-        About {
-            version: "2.4".to_owned(),
-            settings: "local sockets in the namespace (abstract Unix sockets); both ends block, default buffers, a \
-                       thread for each connection"
-                .to_owned(),
-        }
+    const SETTINGS: &'static str = "local sockets in the namespace (abstract Unix sockets); both ends block, default \
+                                    buffers, a thread for each connection";
+
+    fn version() -> String {
+        "2.4".to_owned()
     }
 
     fn listen(
@@ -39,10 +36,6 @@ impl Wire for Interprocess {
 
     fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
         both(Stream::connect(name(place)?)?)
-    }
-
-    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
-        Ok(from.0.set_nonblocking(true)?)
     }
 }
 

@@ -3,12 +3,10 @@
 use std::fs::{File, OpenOptions, remove_file};
 use std::path::PathBuf;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
-use super::{Ends, Wire, linux};
+use super::{Ends, Wire};
 use crate::Outcome;
-use crate::contender::About;
 use crate::contender::arrivals::{Arrivals, announce, create, new_name};
 use crate::load::{Load, Place};
 
@@ -23,11 +21,8 @@ impl Wire for Fifo {
     type From = File;
     type To = File;
 
-    fn about() -> About {
-        let settings = "named pipes of 64 KiB, of up to 1 MiB where what is in flight is more; both ends block, a \
-                        thread for each connection";
-        About { version: linux(), settings: settings.to_owned() }
-    }
+    const SETTINGS: &'static str = "named pipes of 64 KiB, of up to 1 MiB where what is in flight is more; both ends block, \
+                                    a thread for each connection";
 
     fn listen(
         place: &Place,
@@ -54,13 +49,6 @@ impl Wire for Fifo {
         let to = OpenOptions::new().write(true).open(requests)?;
         enlarge(&to, load);
         Ok((File::open(answers)?, to))
-    }
-
-    fn set_nonblocking(from: &Self::From, to: &Self::To) -> Outcome<()> {
-        for end in [from, to] {
-            fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
-        }
-        Ok(())
     }
 }
 

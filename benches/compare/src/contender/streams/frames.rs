@@ -130,21 +130,6 @@ impl<F: Read + AsFd, T: Write + AsFd> Frames<F, T> {
         }
     }
 
-    #[inline]
-    fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        let head = u32::try_from(message.len())?.to_le_bytes();
-        let mut sent = 0;
-        while sent < HEAD + message.len() {
-            match self.write(head, message, sent) {
-                Ok(written) => sent += written,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.make_room()?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what has come, so that the other end can read on, or waits until there is room.
     #[cold]
     fn make_room(&mut self) -> Outcome<()> {
@@ -202,14 +187,18 @@ impl<F: Read + AsFd, T: Write + AsFd> Frames<F, T> {
 
 impl<F: Read + AsFd, T: Write + AsFd> Client for Frames<F, T> {
     #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        self.send(request)?;
-        self.reply(answer)
-    }
-
-    #[inline]
-    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        self.send(request)
+    fn submit(&mut self, message: &[u8]) -> Outcome<()> {
+        let head = u32::try_from(message.len())?.to_le_bytes();
+        let mut sent = 0;
+        while sent < HEAD + message.len() {
+            match self.write(head, message, sent) {
+                Ok(written) => sent += written,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.make_room()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -225,11 +214,6 @@ impl<F: Read + AsFd, T: Write + AsFd> Client for Frames<F, T> {
                 _ => self.fill()?,
             }
         }
-    }
-
-    #[inline]
-    fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        self.send(message)
     }
 
     fn counters(&mut self) -> Counters {

@@ -11,6 +11,8 @@ mod sockets;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
+use rustix::io::ioctl_fionbio;
+
 pub(super) use buffered::Buffered;
 pub(super) use fifo::Fifo;
 pub(super) use frames::Frames;
@@ -34,7 +36,13 @@ pub(super) trait Wire: 'static {
     /// The end that is written.
     type To: Write + AsFd + Send + 'static;
 
-    fn about() -> About;
+    /// In a few words.
+    const SETTINGS: &'static str;
+
+    /// Of what carries the stream.
+    fn version() -> String {
+        linux()
+    }
 
     /// Accepts connections, one after the other.
     fn listen(
@@ -43,9 +51,6 @@ pub(super) trait Wire: 'static {
     ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static>;
 
     fn connect(place: &Place, load: &Load) -> Outcome<Ends<Self>>;
-
-    /// Makes reads and writes return where they would wait.
-    fn set_nonblocking(from: &Self::From, to: &Self::To) -> Outcome<()>;
 }
 
 /// Messages in a kind of stream.
@@ -56,7 +61,7 @@ impl<W: Wire> Contender for Streams<W> {
     type Server = ();
 
     fn about() -> About {
-        W::about()
+        About { version: W::version(), settings: W::SETTINGS.to_owned() }
     }
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
@@ -76,9 +81,9 @@ impl<W: Wire> Contender for Streams<W> {
 fn connect<W: Wire>(place: &Place, load: &Load) -> Outcome<Frames<W::From, W::To>> {
     let (from, to) = W::connect(place, load)?;
     // The messages in flight may exceed what the kernel holds: then each end could wait for the other to read.
-    let is_deep = load.depth() > 1 && load.depth() * load.longest() > HELD;
-    if is_deep {
-        W::set_nonblocking(&from, &to)?;
+    if load.depth() > 1 && load.depth() * load.longest() > HELD {
+        ioctl_fionbio(&from, true)?;
+        ioctl_fionbio(&to, true)?;
     }
     Ok(Frames::new(from, to))
 }

@@ -3,9 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net;
 
-use super::{Ends, Wire, linux};
+use super::{Ends, Wire};
 use crate::Outcome;
-use crate::contender::About;
 use crate::load::{Load, Place};
 
 /// `SOCK_STREAM`.
@@ -16,11 +15,8 @@ impl Wire for UnixStream {
     type From = net::UnixStream;
     type To = net::UnixStream;
 
-    fn about() -> About {
-        let settings =
-            "SOCK_STREAM; both ends block, default buffers, a thread for each connection";
-        About { version: linux(), settings: settings.to_owned() }
-    }
+    const SETTINGS: &'static str =
+        "SOCK_STREAM; both ends block, default buffers, a thread for each connection";
 
     fn listen(
         place: &Place,
@@ -32,10 +28,6 @@ impl Wire for UnixStream {
 
     fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
         both(net::UnixStream::connect(place.file("stream.sock"))?)
-    }
-
-    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
-        Ok(from.set_nonblocking(true)?)
     }
 }
 
@@ -51,11 +43,8 @@ impl Wire for Tcp {
     type From = TcpStream;
     type To = TcpStream;
 
-    fn about() -> About {
-        let settings = "127.0.0.1, TCP_NODELAY; both ends block, buffers as the kernel tunes them, a thread for each \
-                        connection";
-        About { version: linux(), settings: settings.to_owned() }
-    }
+    const SETTINGS: &'static str = "127.0.0.1, TCP_NODELAY; both ends block, buffers as the kernel tunes them, a thread for \
+                                    each connection";
 
     fn listen(
         place: &Place,
@@ -69,10 +58,6 @@ impl Wire for Tcp {
     fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
         let address: SocketAddr = std::fs::read_to_string(place.file("tcp.address"))?.parse()?;
         undelayed(TcpStream::connect(address)?)
-    }
-
-    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
-        Ok(from.set_nonblocking(true)?)
     }
 }
 
