@@ -6,11 +6,9 @@
 //! typed interface, the rest by its slices, and so does all that waits for events: a form more is seconds of
 //! compilation.
 
-mod broadcast;
 mod form;
 mod requests;
 mod serving;
-mod snapshot;
 mod topics;
 mod wait;
 
@@ -137,18 +135,18 @@ impl Contender for Topics {
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
         match load.work {
-            Work::Refresh { .. } => snapshot::serve(place),
-            Work::Events { size: 64 } => broadcast::serve::<[u8; 64]>(place, load),
-            Work::Events { .. } => broadcast::serve::<[u8; 1024]>(place, load),
+            Work::Refresh { .. } => topics::serve_snapshots(place),
+            Work::Events { size: 64 } => topics::serve_events::<[u8; 64]>(place, load),
+            Work::Events { .. } => topics::serve_events::<[u8; 1024]>(place, load),
             _ => by_form!(load, topics::serve[](place, load, handler)),
         }
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         match load.work {
-            Work::Refresh { .. } => snapshot::measure(place, measure),
-            Work::Events { size: 64 } => broadcast::measure::<[u8; 64]>(place, load, measure),
-            Work::Events { .. } => broadcast::measure::<[u8; 1024]>(place, load, measure),
+            Work::Refresh { .. } => topics::measure_snapshots(place, measure),
+            Work::Events { size: 64 } => topics::measure_events::<[u8; 64]>(place, load, measure),
+            Work::Events { .. } => topics::measure_events::<[u8; 1024]>(place, load, measure),
             _ => by_form!(load, topics::measure[](place, load, measure)),
         }
     }

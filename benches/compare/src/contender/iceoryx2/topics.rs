@@ -1,21 +1,75 @@
-//! Publish-subscribe: a topic each way.
+//! Publish-subscribe: a topic each way; for events one that every subscriber gets; for snapshots one whose newest sample is
+//! read in place.
+
+use std::time::Duration;
 
 use ::iceoryx2::port::publisher::Publisher;
 use ::iceoryx2::port::subscriber::Subscriber;
 use ::iceoryx2::prelude::Node;
+use ::iceoryx2::sample::Sample;
+use bellwire::Snapshot;
+use bellwire_cgroups::{CgroupsSnapshot, Index, View};
 
 use super::form::{Form, Topic};
 use super::serving::{End, Ready, Serving};
 use super::wait::{Polling, Wait};
-use super::{Ipc, greet, name, node, problem, queue};
+use super::{Ipc, QUEUE, greet, name, node, problem, queue};
 use crate::Outcome;
 use crate::contender::{Client, Counters, put};
 use crate::handler::Handler;
 use crate::load::{Load, Place};
 use crate::measure::Measure;
 
-const REQUESTS: &str = "requests";
-const ANSWERS: &str = "answers";
+/// The longest snapshot, of 10 000 cgroups.
+const LONGEST: usize = 8 << 20;
+
+/// How a topic is set up.
+#[derive(Clone, Copy)]
+struct Setup {
+    name: &'static str,
+    subscribers: usize,
+    /// Samples that wait for a subscriber. Of a snapshot it is the newest, also of those published before.
+    buffer: usize,
+    newest: bool,
+}
+
+const EVENTS: Setup = Setup { name: "events", subscribers: 64, buffer: QUEUE, newest: false };
+const SNAPSHOTS: Setup = Setup { name: "snapshots", subscribers: 8, buffer: 1, newest: true };
+
+/// From the client to the server, and back.
+fn both_ways(load: &Load) -> [Setup; 2] {
+    ["requests", "answers"].map(|name| Setup {
+        name,
+        subscribers: 1,
+        buffer: queue(load),
+        newest: false,
+    })
+}
+
+impl Setup {
+    fn open<F: Form + ?Sized>(self, node: &Node<Ipc>, place: &Place) -> Outcome<Topic<F>> {
+        let builder = node.service_builder(&name(place, self.name)?).publish_subscribe::<F>();
+        let builder = builder
+            .max_publishers(1)
+            .max_subscribers(self.subscribers)
+            // One for each process.
+            .max_nodes(self.subscribers + 2)
+            .history_size(usize::from(self.newest))
+            .subscriber_max_buffer_size(self.buffer)
+            .enable_safe_overflow(self.newest);
+        F::topic(builder)
+    }
+
+    fn subscriber<F: Form + ?Sized>(
+        self,
+        node: &Node<Ipc>,
+        place: &Place,
+    ) -> Outcome<Subscriber<Ipc, F, ()>> {
+        let topic = self.open::<F>(node, place)?;
+        let builder = topic.subscriber_builder().history_request(usize::from(self.newest));
+        builder.create().map_err(problem("create a subscriber"))
+    }
+}
 
 pub(super) fn serve<F: Form + ?Sized>(
     place: &Place,
@@ -33,9 +87,9 @@ fn answer<F: Form + ?Sized>(
     end: &End,
     ready: &Ready,
 ) -> Outcome<()> {
-    let node = node()?;
-    let requests = subscriber(&open::<F>(&node, place, load, REQUESTS)?)?;
-    let answers = F::publisher(&open::<F>(&node, place, load, ANSWERS)?, load.longest())?;
+    let (node, [requests, answers]) = (node()?, both_ways(load));
+    let requests = requests.subscriber::<F>(&node, place)?;
+    let answers = F::publisher(&answers.open::<F>(&node, place)?, load.longest())?;
     let mut wait = Polling::server(load);
     ready.send(())?;
     let is_one_way = load.is_one_way();
@@ -55,58 +109,72 @@ fn answer<F: Form + ?Sized>(
     Ok(())
 }
 
+/// Publishes events. A new reader is found within a millisecond.
+pub(super) fn serve_events<F: Form + ?Sized>(place: &Place, load: &Load) -> Outcome<Serving> {
+    publishing::<F>(EVENTS, Duration::from_millis(1), load.longest(), place)
+}
+
+/// Publishes snapshots. A new reader gets what was published before it came within some milliseconds.
+pub(super) fn serve_snapshots(place: &Place) -> Outcome<Serving> {
+    publishing::<[u8]>(SNAPSHOTS, Duration::from_millis(5), LONGEST, place)
+}
+
+fn publishing<F: Form + ?Sized>(
+    setup: Setup,
+    soon: Duration,
+    longest: usize,
+    place: &Place,
+) -> Outcome<Serving> {
+    let place = place.clone();
+    Serving::publishing::<F>(soon, longest, move |node| setup.open(node, &place))
+}
+
 pub(super) fn measure<F: Form + ?Sized>(
     place: &Place,
     load: &Load,
     measure: Measure<'_>,
 ) -> Outcome<()> {
-    let node = node()?;
-    measure.run(|| Pair::<F>::connect(&node, place, load))
-}
-
-fn open<F: Form + ?Sized>(
-    node: &Node<Ipc>,
-    place: &Place,
-    load: &Load,
-    what: &str,
-) -> Outcome<Topic<F>> {
-    let builder = node.service_builder(&name(place, what)?).publish_subscribe::<F>();
-    let builder = builder
-        .max_publishers(1)
-        .max_subscribers(1)
-        .history_size(0)
-        .subscriber_max_buffer_size(queue(load))
-        .enable_safe_overflow(false);
-    F::topic(builder)
-}
-
-fn subscriber<F: Form + ?Sized>(topic: &Topic<F>) -> Outcome<Subscriber<Ipc, F, ()>> {
-    topic.subscriber_builder().create().map_err(problem("create a subscriber"))
-}
-
-/// A publisher and a subscriber.
-struct Pair<F: Form + ?Sized> {
-    requests: Publisher<Ipc, F, ()>,
-    answers: Subscriber<Ipc, F, ()>,
-    wait: Polling,
-}
-
-impl<F: Form + ?Sized> Pair<F> {
-    fn connect(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Self> {
-        let answers = subscriber(&open::<F>(node, place, load, ANSWERS)?)?;
-        let requests = F::publisher(&open::<F>(node, place, load, REQUESTS)?, load.longest())?;
-        let mut pair = Self { requests, answers, wait: Polling::client(load) };
+    let (node, [requests, answers]) = (node()?, both_ways(load));
+    measure.run(|| {
+        let answers = answers.subscriber(&node, place)?;
+        let requests = F::publisher(&requests.open::<F>(&node, place)?, load.longest())?;
+        let mut pair = Pair { requests: Some(requests), answers, wait: Polling::client(load) };
         if load.is_one_way() {
             greet(&mut pair, load)?;
         }
         Ok(pair)
-    }
+    })
+}
+
+pub(super) fn measure_events<F: Form + ?Sized>(
+    place: &Place,
+    load: &Load,
+    measure: Measure<'_>,
+) -> Outcome<()> {
+    let node = node()?;
+    measure.run(|| {
+        let answers = EVENTS.subscriber::<F>(&node, place)?;
+        Ok(Pair { requests: None, answers, wait: Polling::client(load) })
+    })
+}
+
+pub(super) fn measure_snapshots(place: &Place, measure: Measure<'_>) -> Outcome<()> {
+    let node = node()?;
+    measure.run(|| Ok(Reader { subscriber: SNAPSHOTS.subscriber(&node, place)?, held: None }))
+}
+
+/// A publisher and a subscriber, which polls; a reader of events publishes nothing.
+struct Pair<F: Form + ?Sized> {
+    requests: Option<Publisher<Ipc, F, ()>>,
+    answers: Subscriber<Ipc, F, ()>,
+    wait: Polling,
 }
 
 impl<F: Form + ?Sized> Client for Pair<F> {
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        F::publish(&self.requests, request, |_| ())
+        let requests = self.requests.as_ref().ok_or("a reader of events publishes nothing")?;
+        F::publish(requests, request, |_| ())
     }
 
     #[inline]
@@ -120,7 +188,45 @@ impl<F: Form + ?Sized> Client for Pair<F> {
         }
     }
 
+    #[inline]
+    fn event(&mut self, event: &mut [u8]) -> Outcome<usize> {
+        self.reply(event)
+    }
+
     fn counters(&mut self) -> Counters {
         self.wait.counters()
+    }
+}
+
+/// The newest sample, and the index of its cgroups.
+struct Held {
+    sample: Sample<Ipc, [u8], ()>,
+    index: Index,
+}
+
+/// A subscriber, and the sample that it holds.
+struct Reader {
+    subscriber: Subscriber<Ipc, [u8], ()>,
+    held: Option<Held>,
+}
+
+impl Client for Reader {
+    #[inline]
+    fn refresh(&mut self) -> Outcome<bool> {
+        let Some(sample) = <[u8]>::sample(&self.subscriber)? else {
+            return Ok(false);
+        };
+        if let Some(held) = &mut self.held {
+            CgroupsSnapshot::update(&mut held.index, <[u8]>::bytes(&sample))?;
+            held.sample = sample;
+        } else {
+            let index = CgroupsSnapshot::validate(<[u8]>::bytes(&sample))?;
+            self.held = Some(Held { sample, index });
+        }
+        Ok(true)
+    }
+
+    fn snapshot(&self) -> Outcome<View<'_>> {
+        Ok(self.held.as_ref().ok_or("nothing was published")?.index.view())
     }
 }
