@@ -21,17 +21,12 @@ pub(in crate::contender) struct Batched;
 /// empty ones are not.
 struct SinkBatch<const N: usize>;
 
-macro_rules! fixed {
-    ($($size:literal),*) => {$(
-        impl Service for SinkBatch<$size> {
-            const NAME: &'static str = concat!("bench-sink-batch-", $size);
-            type Request = [u8; $size];
-            type Response = u8;
-        }
-    )*};
+impl<const N: usize> Service for SinkBatch<N> {
+    const NAME: &'static str =
+        if N == 64 { "bench-sink-batch-64" } else { "bench-sink-batch-1024" };
+    type Request = [u8; N];
+    type Response = u8;
 }
-
-fixed!(64, 1024);
 
 impl contender::Server for Server {}
 
@@ -83,19 +78,13 @@ fn taken(handler: Handler, message: &[u8]) -> u8 {
     0
 }
 
-struct Sender<const N: usize>
-where
-    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
-{
+struct Sender<const N: usize> {
     client: Client<SinkBatch<N>>,
     waiting: Vec<[u8; N]>,
     in_flight: u32,
 }
 
-impl<const N: usize> Sender<N>
-where
-    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
-{
+impl<const N: usize> Sender<N> {
     fn new(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
         let waiting = Vec::with_capacity(BATCH / N);
         Ok(Self { client: connected(run_dir, load)?, waiting, in_flight: 0 })
@@ -130,10 +119,7 @@ where
     }
 }
 
-impl<const N: usize> contender::Client for Sender<N>
-where
-    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
-{
+impl<const N: usize> contender::Client for Sender<N> {
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         self.waiting.push(message.try_into()?);

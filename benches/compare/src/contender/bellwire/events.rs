@@ -16,14 +16,9 @@ const DEPTH: u64 = 256 << 10;
 /// Events of a fixed length.
 pub(super) struct Message<const N: usize>;
 
-impl Event for Message<64> {
-    const NAME: &'static str = "bench-events-64";
-    type Message = [u8; 64];
-}
-
-impl Event for Message<1024> {
-    const NAME: &'static str = "bench-events-1024";
-    type Message = [u8; 1024];
+impl<const N: usize> Event for Message<N> {
+    const NAME: &'static str = if N == 64 { "bench-events-64" } else { "bench-events-1024" };
+    type Message = [u8; N];
 }
 
 /// One for each length.
@@ -49,17 +44,11 @@ impl Publishers {
 }
 
 /// A subscriber.
-pub(super) struct Reader<const N: usize>
-where
-    Message<N>: Event,
-{
+pub(super) struct Reader<const N: usize> {
     subscriber: Subscriber<Message<N>>,
 }
 
-impl<const N: usize> Reader<N>
-where
-    Message<N>: Event<Message = [u8; N]>,
-{
+impl<const N: usize> Reader<N> {
     pub(super) fn new(run_dir: &RunDir) -> Self {
         let mut subscriber = Subscriber::new(run_dir, Start::Now);
         while !subscriber.is_following() && subscriber.try_next().is_ok() {
@@ -69,10 +58,7 @@ where
     }
 }
 
-impl<const N: usize> contender::Client for Reader<N>
-where
-    Message<N>: Event<Message = [u8; N]>,
-{
+impl<const N: usize> contender::Client for Reader<N> {
     #[inline]
     fn event(&mut self, into: &mut [u8]) -> Outcome<usize> {
         match self.subscriber.next(Some(PATIENCE))? {

@@ -44,23 +44,25 @@ struct Sink<const N: usize>;
 /// Takes messages of any length.
 struct SinkBytes;
 
-macro_rules! fixed {
-    ($($size:literal),*) => {$(
-        impl Service for Echo<$size> {
-            const NAME: &'static str = concat!("bench-echo-", $size);
-            type Request = [u8; $size];
-            type Response = [u8; $size];
-        }
-
-        impl Service for Sink<$size> {
-            const NAME: &'static str = concat!("bench-sink-", $size);
-            type Request = [u8; $size];
-            type Response = ();
-        }
-    )*};
+impl<const N: usize> Service for Echo<N> {
+    const NAME: &'static str = match N {
+        8 => "bench-echo-8",
+        64 => "bench-echo-64",
+        _ => "bench-echo-1024",
+    };
+    type Request = [u8; N];
+    type Response = [u8; N];
 }
 
-fixed!(8, 16, 64, 1024);
+impl<const N: usize> Service for Sink<N> {
+    const NAME: &'static str = match N {
+        16 => "bench-sink-16",
+        64 => "bench-sink-64",
+        _ => "bench-sink-1024",
+    };
+    type Request = [u8; N];
+    type Response = ();
+}
 
 impl Service for EchoBytes {
     const NAME: &'static str = "bench-echo-bytes";

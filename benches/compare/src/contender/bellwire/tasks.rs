@@ -1,8 +1,6 @@
 //! Calls of tasks, in a runtime of one thread.
 
-use bellwire::{
-    AsyncClient, AsyncSession, Backpressure, ClientConfig, RunDir, ServerConfig, Service,
-};
+use bellwire::{AsyncClient, AsyncSession, Backpressure, ClientConfig, RunDir, ServerConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
@@ -49,10 +47,7 @@ impl Contender for Tasks {
     }
 }
 
-struct Caller<const N: usize>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
+struct Caller<const N: usize> {
     session: AsyncSession<Echo<N>>,
     /// What each task of a pipeline sends.
     payloads: Vec<Payload>,
@@ -60,10 +55,7 @@ where
     runtime: Runtime,
 }
 
-impl<const N: usize> Caller<N>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
+impl<const N: usize> Caller<N> {
     fn new(run_dir: &RunDir) -> Outcome<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let config = ClientConfig::default().backpressure(Backpressure::Grow);
@@ -78,10 +70,7 @@ async fn concurrently<const N: usize>(
     session: &AsyncSession<Echo<N>>,
     payloads: &mut Vec<Payload>,
     steps: u64,
-) -> Outcome<()>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
+) -> Outcome<()> {
     let (depth, mut tasks) = (u64::try_from(payloads.len())?, JoinSet::new());
     for (task, mut payload) in (0_u64..).zip(payloads.drain(..)) {
         let session = session.clone();
@@ -101,10 +90,7 @@ async fn calls<const N: usize>(
     session: &AsyncSession<Echo<N>>,
     payload: &mut Payload,
     steps: u64,
-) -> Outcome<()>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
+) -> Outcome<()> {
     for _ in 0..steps {
         payload.next();
         let answer = session.call(payload.request.as_slice().try_into()?).await?;
@@ -114,10 +100,7 @@ where
     Ok(())
 }
 
-impl<const N: usize> contender::Client for Caller<N>
-where
-    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
-{
+impl<const N: usize> contender::Client for Caller<N> {
     fn calls(&mut self, payload: &mut Payload, steps: u64) -> Outcome<()> {
         self.runtime.block_on(calls(&self.session, payload, steps))
     }
