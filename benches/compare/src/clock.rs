@@ -53,18 +53,14 @@ impl Usage {
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
-            sleeps: self.sleeps.saturating_sub(before.sleeps),
-            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
-        }
+        self.with(before, u64::saturating_sub)
     }
 
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
         Self {
-            cpu_ns: self.cpu_ns + other.cpu_ns,
-            sleeps: self.sleeps + other.sleeps,
-            waited_ns: self.waited_ns + other.waited_ns,
+            cpu_ns: each(self.cpu_ns, other.cpu_ns),
+            sleeps: each(self.sleeps, other.sleeps),
+            waited_ns: each(self.waited_ns, other.waited_ns),
         }
     }
 }

@@ -270,7 +270,7 @@ impl Sum {
     fn add(&mut self, done: &Done) {
         self.operations += done.operations;
         self.ns += done.ns;
-        self.clients = self.clients.and(done.usage);
+        self.clients = self.clients.with(done.usage, u64::wrapping_add);
         self.paced_ns += done.paced_ns;
         let so_far = self.counters.map(|counters| counters.with(done.counters, u64::wrapping_add));
         self.counters = Some(so_far.unwrap_or(done.counters));
