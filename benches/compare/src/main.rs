@@ -104,15 +104,14 @@ fn compare_files(old: &Path, new: &Path) -> Result<Exit, Failure> {
 fn read(path: &Path) -> Result<Report, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot read {shown}: {error}")))?;
+        .map_err(|error| failed(format!("cannot read {shown}: {error}")))?;
     let report: Report = serde_json::from_str(&text).map_err(|error| {
-        Failure::new(Exit::Failed, format!("{shown} is no report: {error}"))
+        failed(format!("{shown} is no report: {error}"))
             .next("name a file that --json or --report has written")
     })?;
     if report.schema != SCHEMA {
         let what = format!("{shown} has layout {}, this program reads {SCHEMA}", report.schema);
-        return Err(Failure::new(Exit::Failed, what)
-            .next("measure again, or use the program that wrote it"));
+        return Err(failed(what).next("measure again, or use the program that wrote it"));
     }
     Ok(report)
 }
@@ -132,13 +131,11 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
     };
     if cfg!(debug_assertions) && !args.quick {
         let what = "this is a debug build: its figures would say nothing";
-        return Err(Failure::new(Exit::Failed, what)
+        return Err(failed(what)
             .next("build it by: cargo build --release -p bellwire-bench; or say --quick"));
     }
     let stream = args.stream.as_deref().map(Stream::create).transpose();
-    let stream = stream.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let report = run_all(&plan, &scenarios, stream)
-        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let report = run_all(&plan, &scenarios, stream.map_err(failed)?).map_err(failed)?;
     print(args, &report)?;
     let unstable = report.unstable();
     if unstable.is_empty() || args.quick {
@@ -188,8 +185,6 @@ fn command_line() -> String {
 }
 
 fn print(args: &Run, report: &Report) -> Result<(), Failure> {
-    let failed =
-        |error: Box<dyn Error + Send + Sync>| Failure::new(Exit::Failed, error.to_string());
     let to_stdout =
         [&args.json, &args.csv].iter().any(|path| path.as_deref() == Some(Path::new("-")));
     if !to_stdout {
@@ -202,13 +197,8 @@ fn print(args: &Run, report: &Report) -> Result<(), Failure> {
         write(path, &report::csv::text(report).map_err(failed)?)?;
     }
     if let Some(dir) = &args.report {
-        let failed = |error| {
-            Failure::new(
-                Exit::Failed,
-                format!("cannot write the report into {}: {error}", dir.display()),
-            )
-        };
-        report::write(report, dir).map_err(failed)?;
+        let cannot = |error| format!("cannot write the report into {}: {error}", dir.display());
+        report::write(report, dir).map_err(|error| failed(cannot(error)))?;
     }
     Ok(())
 }
@@ -217,16 +207,19 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     if path == Path::new("-") {
         return say(text);
     }
-    fs::write(path, text).map_err(|error| {
-        Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
-    })
+    let cannot = |error| failed(format!("cannot write {}: {error}", path.display()));
+    fs::write(path, text).map_err(cannot)
+}
+
+fn failed(what: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+    Failure::new(Exit::Failed, what.into().to_string())
 }
 
 /// The reader of our output may stop reading: that is no failure.
 fn say(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Failed, format!("cannot write the output: {error}")))
+            Err(failed(format!("cannot write the output: {error}")))
         }
         _ => Ok(()),
     }
@@ -272,7 +265,6 @@ fn chosen_contenders(args: &Run) -> Result<Vec<&'static Entry>, Failure> {
 }
 
 fn chosen_cpus(args: &Run) -> Result<Cpus, Failure> {
-    let failed = |error: bellwire_floor::Error| Failure::new(Exit::Failed, error.to_string());
     let Some((client, peer)) = args.pin else {
         return Cpus::pick().and_then(Cpus::two).map_err(failed);
     };
