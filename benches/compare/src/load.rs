@@ -35,6 +35,8 @@ pub(crate) enum Placing {
 pub(crate) enum Work {
     /// A request of so many bytes and its answer of as many, so many in flight together.
     Calls { size: usize, depth: usize },
+    /// A request of 64 bytes and its answer, on each of so many connections of one client in turn.
+    Sessions { each: usize },
     /// A message of 2 to 1 000 items of 8 bytes and its answer, so many in flight together. An item is an operation.
     Batches { depth: usize },
     /// A message of this many bytes without an answer, as fast as the receiver takes them.
@@ -63,7 +65,9 @@ impl Load {
             | Work::Events { size }
             | Work::Grow { size } => size.max(SMALLEST),
             Work::Batches { .. } => crate::contender::ITEMS * size_of::<u64>(),
-            Work::Connect | Work::LookUp { .. } | Work::Refresh { .. } => SMALL,
+            Work::Sessions { .. } | Work::Connect | Work::LookUp { .. } | Work::Refresh { .. } => {
+                SMALL
+            }
         }
     }
 

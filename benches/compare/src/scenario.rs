@@ -102,6 +102,15 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     {
         all.extend(counts.iter().map(|&clients| scheduled(group, placing, clients, small)));
     }
+    all.extend([1, 100, 1_000, 10_000].map(sessions));
+    let mut hundred = paced("sessions", "100-1k", Pace::Rate(1_000), SMALL, 1_000_000);
+    hundred.load = Load {
+        work: Work::Sessions { each: 1 },
+        clients: 100,
+        placing: Placing::Unpinned,
+        ..hundred.load
+    };
+    all.push(hundred);
     all.extend(snapshots());
     for size in event_sizes {
         all.extend([1, 8, 64].map(|readers| events(size, readers)));
@@ -164,7 +173,9 @@ impl Scenario {
 
     /// Whether a rate makes sense for it.
     pub(crate) fn is_of_single_calls(&self) -> bool {
-        matches!(self.load.work, Work::Calls { depth: 1, .. }) && self.group != "parked"
+        let is_one =
+            matches!(self.load.work, Work::Calls { depth: 1, .. } | Work::Sessions { each: 1 });
+        is_one && self.group != "parked"
     }
 
     /// The bytes of one operation's message, where they are worth a throughput.
@@ -184,6 +195,9 @@ impl Scenario {
             Work::Calls { size, depth: 1 } => format!("call of {:#} and its answer", Bytes(size)),
             Work::Calls { size, depth } => {
                 format!("call of {:#} and its answer, {depth} in flight", Bytes(size))
+            }
+            Work::Sessions { each } => {
+                format!("call of {:#} and its answer, {each} sessions each in turn", Bytes(SMALL))
             }
             Work::Batches { depth } => {
                 format!("item of 8 B in messages of 2 to 1 000, {depth} in flight")
@@ -237,6 +251,15 @@ fn scheduled(group: &'static str, placing: Placing, clients: usize, size: usize)
     let mut one = Scenario::new(group, Some(&tail), work, Kind::Hot { size }, Wants::Nothing);
     (one.load.placing, one.load.clients) = (placing, clients);
     Scenario { clock: Clock::RowThenEach, millis: 60, ..one }
+}
+
+/// Calls of two clients, or one, on so many sessions together.
+fn sessions(count: usize) -> Scenario {
+    let (clients, floor) = (count.min(2), Kind::Hot { size: SMALL });
+    let work = Work::Sessions { each: count / clients };
+    let mut one = Scenario::new("sessions", Some(&count), work, floor, Wants::Nothing);
+    (one.load.placing, one.load.clients) = (Placing::Unpinned, clients);
+    Scenario { clock: Clock::RowThenEach, millis: 200, ..one }
 }
 
 /// Calls with sleep between them: next to a bare futex that is used as seldom, or where there is no sleep, to the hot floor.

@@ -57,6 +57,7 @@ pub(crate) trait Contender: 'static {
 
 fn shown_by_another(load: &Load) -> Option<&'static str> {
     match load.work {
+        Work::Sessions { .. } => Some("serves each connection as in unpinned"),
         Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
         Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
         Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
@@ -251,7 +252,8 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<bellwire::Batched>(),
     Entry::of::<bellwire_c::BellwireC>(),
     Entry::of::<bellwire::Tasks>(),
-    Entry::of::<bellwire::Workers>(),
+    Entry::of::<bellwire::Configured<bellwire::Workers>>(),
+    Entry::of::<bellwire::Configured<bellwire::Uring>>(),
     Entry::of::<iceoryx2::Requests>(),
     Entry::of::<iceoryx2::Events>(),
     Entry::of::<iceoryx2::Topics>(),

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bellwire::Snapshot;
 use bellwire_cgroups::{CgroupsSnapshot, Index, View};
 use bellwire_floor::process::{pass, passed};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -18,7 +20,7 @@ use super::{About, Contender, Counters, Server, serve_each};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Load, Place, SMALL, Work};
 use crate::measure::Measure;
 
 /// A socket and a thread for each connection.
@@ -45,7 +47,7 @@ pub(super) struct Seqpacket;
 impl Kind for Seqpacket {
     const NAME: &'static str = "seqpacket";
     const SETTINGS: &'static str = "blocking send and recv, a thread for each connection, default buffers; a snapshot in \
-                                    datagrams of 64 KiB";
+                                    datagrams of 64 KiB; many sessions: one thread, which waits with epoll";
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
@@ -136,6 +138,9 @@ impl<K: Kind> Contender for Packets<K> {
             _ => Ok(serve_messages(&socket, handler, &load)?),
         };
         let accept = move || {
+            if let Work::Sessions { .. } = load.work {
+                answer_all(&socket, handler)?;
+            }
             loop {
                 let socket = K::accepted(accept_with(&socket, SocketFlags::CLOEXEC)?)?;
                 let Work::Events { .. } = load.work else { return Ok(socket) };
@@ -185,6 +190,37 @@ fn serve_messages(socket: &OwnedFd, handler: Handler, load: &Load) -> Result<(),
         } else {
             handler.answer(message);
             transmit(socket, message)?;
+        }
+    }
+}
+
+/// Answers on all connections from one thread, which waits for them with epoll.
+fn answer_all(listener: &OwnedFd, handler: Handler) -> Result<(), Errno> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, listener, EventData::new_u64(u64::MAX), EventFlags::IN)?;
+    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
+    let (mut events, mut buffer) = (Vec::with_capacity(256), [0; SMALL]);
+    loop {
+        retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut events), None))?;
+        for event in events.drain(..) {
+            let Some(slot) =
+                usize::try_from(event.data.u64()).ok().and_then(|at| connections.get_mut(at))
+            else {
+                let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
+                let at = EventData::new_u64(connections.len() as u64);
+                epoll::add(&epoll, &connection, at, EventFlags::IN)?;
+                connections.push(Some(connection));
+                continue;
+            };
+            let Some(connection) = slot else { continue };
+            match receive(connection, &mut buffer) {
+                Ok(len @ 1..) => {
+                    let message = buffer.get_mut(..len).unwrap_or_default();
+                    handler.answer(message);
+                    transmit(connection, message)?;
+                }
+                _ => *slot = None,
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 
 mod batches;
 mod calls;
+mod connections;
 mod payload;
-mod reopened;
 mod row;
 mod snapshot;
 mod stream;
@@ -20,7 +20,7 @@ use crate::Outcome;
 use crate::contender::Client;
 use crate::load::{Load, SMALL, Work};
 use crate::order::{Done, Order, obey};
-use reopened::Reopened;
+use connections::{InTurn, Reopened};
 
 /// How often to yield the processor before an order is executed.
 const YIELDS: u32 = 4;
@@ -56,6 +56,10 @@ impl Measure<'_> {
         match self.load.work {
             Work::Calls { size, depth: 1 } => self.obey(connect()?, calls::Alone::new(size)),
             Work::Calls { size, depth } => self.obey(connect()?, calls::Pipeline::new(size, depth)),
+            Work::Sessions { each } => {
+                let clients = (0..each).map(|_| connect()).collect::<Outcome<_>>()?;
+                self.obey(InTurn::new(clients), calls::Alone::new(SMALL))
+            }
             Work::Batches { depth: 1 } => self.obey(connect()?, batches::Alone::new()),
             Work::Batches { depth } => self.obey(connect()?, batches::Pipeline::new(depth)),
             Work::Stream { size } => self.obey(connect()?, stream::Stream::new(size, false)),

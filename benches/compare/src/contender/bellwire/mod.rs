@@ -4,10 +4,10 @@
 mod batched;
 mod batches;
 mod calls;
+mod configured;
 mod events;
 mod snapshot;
 mod tasks;
-mod workers;
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use bellwire_cgroups::CgroupsSnapshot;
 
 pub(super) use batched::Batched;
 use calls::Caller;
+pub(super) use configured::{Configured, Uring, Workers};
 pub(super) use tasks::Tasks;
-pub(super) use workers::Workers;
 
 use super::{About, Contender, Counters};
 use crate::Outcome;
@@ -139,7 +139,7 @@ impl Contender for Bellwire {
             Work::Calls { size: 8, .. } => {
                 measure.run(|| Caller::<Echo<8>>::connect(&run_dir, load))
             }
-            Work::Calls { size: 64, .. } | Work::Connect => {
+            Work::Calls { size: 64, .. } | Work::Sessions { .. } | Work::Connect => {
                 measure.run(|| Caller::<Echo<64>>::connect(&run_dir, load))
             }
             Work::Calls { size: 1024, .. } => {

@@ -161,6 +161,7 @@ fn refuses(load: &Load) -> Option<&'static str> {
         Work::Grow { .. } => {
             Some("a data segment that has grown stays so: the next large call would find it grown")
         }
+        Work::Sessions { .. } => Some("serves each connection as in unpinned"),
         Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
         Work::Refresh { .. } | Work::Events { .. } => {
             Some("copies nothing to many readers: iceoryx2-pubsub does")
