@@ -5,7 +5,6 @@ use std::time::Duration;
 use bellwire::{RunDir, User, doctor};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::bench::args::{BenchLoad, BenchServer};
 use crate::call::args::Call;
 use crate::demo::args::{Demo, DemoProvider};
 use crate::doctor::Doctor;
@@ -85,7 +84,7 @@ pub(crate) enum Command {
     Top(Top),
     Export(Export),
     Doctor(Doctor),
-    /// Run benchmarks between real processes: `reactor` is built in, all others need bellwire-bench to be installed
+    /// Run benchmarks between real processes; needs bellwire-bench to be installed
     #[command(disable_help_flag = true)]
     Bench {
         /// The benchmark and its options; see `bellwire bench --help`
@@ -120,12 +119,6 @@ Examples:
     /// The consumer process of the demo
     #[command(hide = true)]
     DemoConsumer,
-    /// The server process of a benchmark
-    #[command(hide = true)]
-    BenchServer(BenchServer),
-    /// A client process of a benchmark
-    #[command(hide = true)]
-    BenchLoad(BenchLoad),
 }
 
 /// What can be provided and printed.

@@ -72,8 +72,6 @@ fn run(args: Args) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         Command::Bench { args } => bench::run(&args),
-        Command::BenchServer(server) => bench::reactor::server::run(&run_dir, &server),
-        Command::BenchLoad(load) => bench::reactor::load::run(&run_dir, &load),
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
         Command::DemoConsumer => demo::consumer::run(&run_dir),
     }

@@ -27,8 +27,7 @@ Examples:
   bellwire bench ping-pong stream --against seqpacket --report bench-report
   bellwire bench rate --rate 25000 --duration 1s --json - | jq '.scenarios[].rows[].latency.p99'
   bellwire bench list
-  bellwire bench compare old/report.json new/report.json
-  bellwire bench reactor        what a server costs by what it waits with: see its own --help")]
+  bellwire bench compare old/report.json new/report.json")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

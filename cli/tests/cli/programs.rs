@@ -1,10 +1,10 @@
-//! `bellwire trace` is `bellwire-trace`, and `bellwire bench` is `bellwire-bench`, but for what it measures itself.
+//! `bellwire trace` is `bellwire-trace`, and `bellwire bench` is `bellwire-bench`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Ended, bellwire, has_shell};
+use crate::support::{Ended, has_shell};
 
 /// The command, alone in a directory: where this test's own lies, a tracer may have been built too. `None` without a shell: a
 /// program may not even start there without its search path.
@@ -54,15 +54,6 @@ fn without_a_program_it_says_how_to_get_it() {
         assert_eq!(ended.status, Some(1));
         assert!(ended.stderr.contains(advice), "{}", ended.stderr);
     }
-}
-
-#[test]
-fn what_the_benchmark_measures_itself_has_its_own_help_and_limits() {
-    let help = Ended::of(bellwire().args(["bench", "reactor", "--help"]));
-    assert_eq!(help.status, Some(0), "{help:?}");
-    assert!(help.stdout.contains("bellwire bench reactor --sessions 100"), "{}", help.stdout);
-    let wrong = Ended::of(bellwire().args(["bench", "reactor", "--rounds", "0"]));
-    assert_eq!(wrong.status, Some(2), "{wrong:?}");
 }
 
 #[test]

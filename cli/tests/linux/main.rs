@@ -8,7 +8,6 @@
 )]
 
 mod admit;
-mod bench;
 mod export;
 mod fallbacks;
 mod lookup;

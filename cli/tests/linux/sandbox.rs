@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::thread;
 
+use bellwire::{Backend, Client, RunDir, ServerConfig};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{self, Pid, Resource, Rlimit, kill_process, setrlimit};
-use seccompiler::TargetArch;
+use seccompiler::{BpfProgram, TargetArch};
 use serde_json::{Value, json};
 
+use crate::stat::{Doubled, serve};
 use crate::support::{Ended, Place, Running, Signal};
 
 const MODEL: &str = include_str!("../../../docs/threat-model.md");
@@ -52,12 +55,16 @@ fn is_call(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_of_a_name)
 }
 
-/// Has a command begin with this filter of seccompiler, and these limits.
-fn filter(command: &mut Command, policy: &Value, limits: &'static [(Resource, u64)]) {
+fn compiled(policy: &Value) -> BpfProgram {
     let policy = json!({ "all": policy }).to_string();
     let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
     let mut filters = seccompiler::compile_from_json(policy.as_bytes(), arch).unwrap();
-    let filter = filters.remove("all").unwrap();
+    filters.remove("all").unwrap()
+}
+
+/// Has a command begin with this filter of seccompiler, and these limits.
+fn filter(command: &mut Command, policy: &Value, limits: &'static [(Resource, u64)]) {
+    let filter = compiled(policy);
     let install = move || {
         // What this process was started with is not counted, such as a jobserver's pipes.
         for inherited in 3..1024 {
@@ -142,14 +149,11 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
 
 /// Only without these calls, which fail with this error: filters of seccompiler.
 pub(crate) fn without(command: &mut Command, calls: &Value, error: i32) {
-    let policy = json!({
-        "mismatch_action": "allow", "match_action": { "errno": error }, "filter": calls,
-    });
-    filter(command, &policy, &[]);
+    filter(command, &all_but(calls, error), &[]);
 }
 
-fn without_io_uring(command: &mut Command, error: i32) {
-    without(command, &json!([{ "syscall": "io_uring_setup" }]), error);
+fn all_but(calls: &Value, error: i32) -> Value {
+    json!({ "mismatch_action": "allow", "match_action": { "errno": error }, "filter": calls })
 }
 
 #[test]
@@ -157,23 +161,21 @@ fn without_io_uring_a_server_falls_back_to_epoll_serves_and_says_why() {
     for (error, why) in [(Errno::PERM, "forbids"), (Errno::NOSYS, "has no io_uring")] {
         let error = error.raw_os_error();
         let place = Place::new();
-        let words = ["bench-server", "--subject", "io-uring", "--sessions", "4", "--socket", "-"];
-        let mut serve = place.command(&words);
-        serve.stdin(Stdio::piped()).stdout(Stdio::piped());
-        without_io_uring(&mut serve, error);
-        // It ends when nobody is left to tell it anything.
-        let mut server = serve.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap();
-        assert!(said["why_not"].as_str().unwrap().contains(why), "{said}");
-        let ping = Ended::of(&mut place.command(&["ping", "bench-mirror", "-i", "1ms"]));
-        assert_eq!(ping.status, Some(0), "{ping:?}");
-        drop(server.stdin.take());
-        assert!(server.wait().unwrap().success());
+        let io_uring = json!([{ "syscall": "io_uring_setup" }]);
+        let filter = compiled(&all_but(&io_uring, error));
+        // Of this thread, and of those that it starts.
+        let confined = || {
+            seccompiler::apply_filter(&filter).unwrap();
+            let server = serve(&place, ServerConfig::default().backend(Backend::IoUring));
+            let said = server.backend().why_not.unwrap();
+            assert!(said.contains(why), "{said}");
+            let mut client = Client::<Doubled>::new(&RunDir::new(place.run_dir()));
+            assert_eq!(client.call(&21).unwrap(), 42);
+        };
+        thread::scope(|scope| scope.spawn(confined).join()).unwrap();
 
         let mut doctor = place.command(&["doctor", "--json"]);
-        without_io_uring(&mut doctor, error);
+        without(&mut doctor, &io_uring, error);
         let report = Ended::of(&mut doctor).json();
         assert_eq!(report["ok"], true, "{report:#}");
         let probes = report["probes"].as_array().unwrap();

@@ -6,9 +6,9 @@ use crate::support::Place;
 
 #[derive(bellwire::Service)]
 #[service(name = "doubled", request = u64, response = u64)]
-struct Doubled;
+pub(crate) struct Doubled;
 
-fn serve(place: &Place, config: ServerConfig) -> Server {
+pub(crate) fn serve(place: &Place, config: ServerConfig) -> Server {
     let mut builder = Server::builder_with(&RunDir::new(place.run_dir()), config);
     builder.serve::<Doubled>(|_, number| Ok(2 * number)).unwrap();
     builder.start().unwrap()

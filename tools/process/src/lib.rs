@@ -9,8 +9,6 @@ mod system;
 
 pub mod scratch;
 
-use std::time::Duration;
-
 pub use system::*;
 
 /// The resources that a process holds.
@@ -33,18 +31,4 @@ pub struct Ran {
     pub status: std::process::ExitStatus,
     /// What it wrote to its standard output.
     pub stdout: Vec<u8>,
-}
-
-/// What a process has used since it began. Ended threads do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// CPU time, to the nanosecond.
-    pub cpu: Duration,
-    /// The share of CPU time spent in the kernel, in thousandths. Measured in clock ticks: over less than a second it means
-    /// little.
-    pub kernel: u32,
-    /// Context switches of its threads, voluntary or not.
-    pub switches: u64,
-    /// Resident memory now in bytes, shared memory included.
-    pub rss: u64,
 }

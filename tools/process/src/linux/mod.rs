@@ -1,8 +1,6 @@
 //! Controls processes by signals, and inspects them by `/proc`.
 
 mod limited;
-pub mod plain;
-mod usage;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 use crate::Holdings;
 pub use limited::{Interrupt, run_within};
-pub use usage::usage;
 
 /// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = true;

@@ -1,13 +1,11 @@
 //! Windows has no documented call that stops a process, so none of it is
 //! possible here.
 
-pub mod plain;
-
 use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use crate::{Holdings, Ran, Usage};
+use crate::{Holdings, Ran};
 
 /// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = false;
@@ -36,7 +34,6 @@ unsupported! {
     stop(u32) -> ();
     go_on(u32) -> ();
     holdings(u32) -> Holdings;
-    usage(u32) -> Usage;
     run_within(&mut Command, Duration, usize, &Interrupt) -> Ran;
 }
 
