@@ -8,10 +8,8 @@ use crate::event::Bells;
 use crate::peer::Peer;
 use crate::pipe;
 use crate::rounds::{Comparison, Side};
-use crate::session::{HOT, PARKED, Session};
+use crate::session::{Echo, HOT, PARKED, SIZE, Sink, call, connect, stream};
 
-/// A request, and its answer, in bytes.
-const SIZE: usize = 64;
 /// How much faster than the pipe a call is to be when both ends are hot.
 const TARGET: f64 = 5.0;
 /// Whichever end spins needs a processor of its own.
@@ -38,7 +36,7 @@ pub(crate) fn main() -> ExitCode {
     }
     println!("two processes, {processors} processors; under Wine a sanity figure of Wine's\n");
     let all: [(&str, Compare); 4] =
-        [("hot", hot), ("parked", parked), ("stream", stream), ("connect", connect)];
+        [("hot", hot), ("parked", parked), ("stream", streams), ("connect", connections)];
     let mut met = true;
     for (name, compare) in all {
         if wanted.as_deref().is_none_or(|wanted| name.contains(wanted)) {
@@ -58,11 +56,11 @@ fn hot(peer: &Peer, rounds: usize) -> bool {
 }
 
 fn calls_hot(peer: &Peer, rounds: usize, by_least: bool) -> bool {
-    let mut session = Session::connect(peer, HOT);
+    let mut session = connect::<Echo<HOT>>(peer, HOT);
     let mut pipe = pipe::Client::connect(&peer.pipe());
     Comparison::new("call, both ends hot")
         .by_least(by_least)
-        .side(Side::new("bellwire", 500, 500, || session.call(&[7; SIZE])))
+        .side(Side::new("bellwire", 500, 500, || call(&mut session)))
         .side(Side::new("named pipe", 5, 20, || pipe.call(&[7; SIZE])).target(TARGET))
         .run(rounds)
 }
@@ -70,26 +68,26 @@ fn calls_hot(peer: &Peer, rounds: usize, by_least: bool) -> bool {
 /// Both ends sleep before each message, unless it comes while they are about to: that spares a wait, so that a call may
 /// cost less than two events that are always waited for.
 fn parked(peer: &Peer, rounds: usize) -> bool {
-    let mut session = Session::connect(peer, PARKED);
+    let mut session = connect::<Echo<PARKED>>(peer, PARKED);
     let mut pipe = pipe::Client::connect(&peer.pipe());
     let bells = Bells::open(&peer.bells());
     Comparison::new("call, neither end spins")
-        .side(Side::new("bellwire", 5, 20, || session.call(&[7; SIZE])))
+        .side(Side::new("bellwire", 5, 20, || call(&mut session)))
         .side(Side::new("two events", 5, 20, || bells.round_trip()))
         .side(Side::new("named pipe", 5, 20, || pipe.call(&[7; SIZE])))
         .run(rounds)
 }
 
 /// One way, as fast as the other end takes it. The session's are answered, each by nothing, in passing.
-fn stream(peer: &Peer, rounds: usize) -> bool {
+fn streams(peer: &Peer, rounds: usize) -> bool {
     const MESSAGES: u32 = 2_000;
     const THROUGH_PIPE: u32 = 50;
-    let mut session = Session::connect(peer, HOT);
+    let mut session = connect::<Sink>(peer, HOT);
     let mut pipe = pipe::Client::connect(&peer.pipe());
     Comparison::new("message of a stream")
         .side(Side::many("bellwire", MESSAGES, || {
-            session.stream(SIZE, MESSAGES / 4);
-            session.stream(SIZE, MESSAGES)
+            stream(&mut session, MESSAGES / 4);
+            stream(&mut session, MESSAGES)
         }))
         .side(Side::many("named pipe", THROUGH_PIPE, || {
             pipe.stream(SIZE, THROUGH_PIPE / 4);
@@ -99,8 +97,8 @@ fn stream(peer: &Peer, rounds: usize) -> bool {
 }
 
 /// To the first answer, and the end.
-fn connect(peer: &Peer, rounds: usize) -> bool {
-    let session = || Session::connect(peer, PARKED).call(&[7; SIZE]);
+fn connections(peer: &Peer, rounds: usize) -> bool {
+    let session = || call(&mut connect::<Echo<PARKED>>(peer, PARKED));
     let pipe = || pipe::Client::connect(&peer.pipe()).call(&[7; SIZE]);
     Comparison::new("connect, one call, close")
         .side(Side::new("bellwire", 1, 2, session))

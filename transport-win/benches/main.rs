@@ -21,9 +21,6 @@ mod comparisons;
 #[cfg(windows)]
 mod event;
 #[cfg(windows)]
-#[path = "../tests/main/exchange.rs"]
-mod exchange;
-#[cfg(windows)]
 mod peer;
 #[cfg(windows)]
 mod pipe;

@@ -72,10 +72,9 @@ pub(crate) fn main_if_peer() -> Option<ExitCode> {
     thread::spawn(move || bells.serve());
     let listening = pipe::Listening::open(&pipe_name(parent));
     thread::spawn(move || listening.serve());
-    session::serve(Path::new(&run_dir), || {
-        println!("ready");
-        std::io::stdout().flush().unwrap();
-    });
+    let _servers = session::serve(Path::new(&run_dir));
+    println!("ready");
+    std::io::stdout().flush().unwrap();
     let process = Process::open(parent, Reach::Watch).ok()?;
     let _ = poll::wait(&[process.as_handle()], None);
     Some(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! A link between two processes without a handshake; the benchmarks have it, too.
+//! A link between two processes without a handshake.
 
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::time::Duration;
