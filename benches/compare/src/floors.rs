@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire_cgroups::{self as cgroups, CgroupEntry, Meta, Mode, synthetic};
 use bellwire_floor::pingpong::{Link, PingPong};
 use bellwire_floor::reads::{Found, Words};
-use bellwire_floor::{Cpus, copy, epoll, eventfd, futex, handover, hot, ns_each};
+use bellwire_floor::{Cpus, copy, eventfd, futex, handover, hot, ns_each};
 
 use crate::Outcome;
 
@@ -115,13 +115,13 @@ impl Kind {
             ],
             Self::Futex { gap } => [
                 ("bare eventfd, read", spaced(eventfd::Floor::start(cpus)?, gap)),
-                ("bare eventfd, epoll", spaced(epoll::Floor::start(cpus)?, gap)),
+                ("bare eventfd, epoll", spaced(eventfd::Epoll::start(cpus)?, gap)),
             ],
             Self::FutexSameCpu => {
                 let cpus = Cpus::same()?;
                 [
                     ("bare eventfd, read", in_a_row(eventfd::Floor::start(cpus)?)),
-                    ("bare eventfd, epoll", in_a_row(epoll::Floor::start(cpus)?)),
+                    ("bare eventfd, epoll", in_a_row(eventfd::Epoll::start(cpus)?)),
                 ]
             }
             _ => return Ok(Vec::new()),

@@ -23,7 +23,7 @@
 //! | [`handover`] | a fresh region in place of the one before | spinning |
 //! | [`futex`] | two words | `FUTEX_WAIT` |
 //! | [`eventfd`] | two eventfds | a blocking `read` |
-//! | [`epoll`] | two eventfds | `epoll_wait` |
+//! | [`eventfd::Epoll`] | two eventfds | `epoll_wait` |
 //!
 //! [`reads`] has what needs no other end: loads of private memory.
 //!
@@ -38,7 +38,6 @@ use std::time::Duration;
 
 pub mod copy;
 pub mod cpus;
-pub mod epoll;
 mod error;
 pub mod eventfd;
 pub mod futex;
@@ -66,8 +65,8 @@ pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
         (copy::ROLE, copy::peer::<false>),
         (copy::BULK, copy::peer::<true>),
         (futex::ROLE, futex::peer),
-        (eventfd::ROLE, eventfd::peer),
-        (epoll::ROLE, epoll::peer),
+        (eventfd::ROLE, eventfd::peer::<false>),
+        (eventfd::EPOLL, eventfd::peer::<true>),
         (handover::ROLE, handover::peer),
     ];
     process::roles(&[&own, roles])
