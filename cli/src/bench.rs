@@ -9,7 +9,7 @@ use crate::program::Program;
 const PROGRAM: Program = Program {
     name: "bellwire-bench",
     does: "transports are compared",
-    build: "cargo install --path bench --locked",
+    build: "cargo install --path benches/compare --locked",
 };
 
 /// Replaces this process by the benchmarks.

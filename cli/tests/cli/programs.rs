@@ -31,7 +31,7 @@ fn script(path: &Path, text: &str) {
 /// What the command calls each, and what it says of how to get it.
 const PROGRAMS: [(&str, &str, &str); 2] = [
     ("trace", "bellwire-trace", "cargo install --path ebpf"),
-    ("bench", "bellwire-bench", "cargo install --path bench"),
+    ("bench", "bellwire-bench", "cargo install --path benches/compare"),
 ];
 
 #[test]
