@@ -79,11 +79,18 @@ impl Found {
 pub fn shuffle<T>(things: &mut [T], seed: u64) {
     let mut state = seed | 1;
     for last in (1..things.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        things.swap(last, usize::try_from(state % (last as u64 + 1)).unwrap_or(0));
+        let at = random(&mut state) % (last as u64 + 1);
+        things.swap(last, usize::try_from(at).unwrap_or(0));
     }
+}
+
+/// The next number of a sequence that is the same for the same seed, which is not 0.
+#[inline]
+pub fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
 }
 
 #[cfg(test)]

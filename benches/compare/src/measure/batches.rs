@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use bellwire_floor::reads::random;
+
 use super::Operations;
 use crate::Outcome;
 use crate::contender::{Client, ITEMS};
@@ -20,8 +22,8 @@ struct Source {
 
 impl Source {
     fn new() -> Self {
-        let mut random = SEED;
-        let items = (0..2 * ITEMS).map(|_| next(&mut random)).collect();
+        let mut state = SEED;
+        let items = (0..2 * ITEMS).map(|_| random(&mut state)).collect();
         Self { items, answers: vec![0; ITEMS], sent: SEED, taken: SEED }
     }
 
@@ -44,20 +46,12 @@ impl Source {
 
 /// 2 to 1 000 items.
 #[inline]
-fn batch<'a>(items: &'a [u64], random: &mut u64) -> &'a [u64] {
-    let random = next(random);
+fn batch<'a>(items: &'a [u64], state: &mut u64) -> &'a [u64] {
+    let random = random(state);
     let len = 2 + (random >> 32) % (ITEMS as u64 - 1);
     let from = (random & 0xffff_ffff) % ITEMS as u64;
     let (from, len) = (usize::try_from(from).unwrap_or(0), usize::try_from(len).unwrap_or(2));
     items.get(from..from + len).unwrap_or_default()
-}
-
-#[inline]
-fn next(random: &mut u64) -> u64 {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    *random
 }
 
 /// One in flight.

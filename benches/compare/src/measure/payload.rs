@@ -1,5 +1,7 @@
 //! What is sent, and the check of the answer.
 
+use bellwire_floor::reads::random;
+
 use crate::Outcome;
 use crate::load::SMALLEST;
 
@@ -18,11 +20,7 @@ impl Payload {
     pub(crate) fn new(size: usize) -> Self {
         let size = size.max(SMALLEST);
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut byte = || {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            state.to_be_bytes()[0]
-        };
-        let request: Vec<u8> = (0..size).map(|_| byte()).collect();
+        let request = (0..size).map(|_| random(&mut state).to_be_bytes()[0]).collect();
         Self { answer: vec![0; size], request, sent: 0, taken: 0 }
     }
 
