@@ -195,6 +195,7 @@ func benchClient(ctx context.Context, dir string, bells []*os.File, list []bellw
 		{name: "eventfds, threads that block", run: func() (float64, error) {
 			return timed(20_000, func(int) error { return swap(ring, wait) })
 		}},
+		{name: "connection, a call, its answer", run: func() (float64, error) { return benchConnect(ctx, dir, request, list) }},
 		{name: "refresh, unchanged", run: func() (float64, error) {
 			return onProcessor(5_000_000, func(int) error {
 				_, err := reader.Refresh(ctx)
@@ -223,6 +224,27 @@ func benchClient(ctx context.Context, dir string, bells []*os.File, list []bellw
 	slices.Sort(ratios)
 	fmt.Printf("%-34s %10.1f %10.1f %10.1f\n", "times as fast as the Unix socket", ratios[benchRounds/2], ratios[0], ratios[benchRounds-1])
 	return nil
+}
+
+// benchConnect is the median of some connections, each with one call. Both ends sleep before each.
+func benchConnect(ctx context.Context, dir string, request []byte, list []bellwire.Option) (float64, error) {
+	took := make([]float64, 60)
+	for i := range took {
+		time.Sleep(2 * time.Millisecond)
+		start := time.Now()
+		session, err := bellwire.Dial(ctx, dir, benchService, list...)
+		if err != nil {
+			return 0, err
+		}
+		_, err = session.Call(ctx, request)
+		took[i] = float64(time.Since(start).Nanoseconds())
+		session.Close()
+		if err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
 }
 
 // timed is how long an operation takes by the clock.
