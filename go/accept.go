@@ -7,7 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"time"
 )
 
@@ -19,16 +19,22 @@ func (s *Server) open(c *candidate) (*serverSession, error) {
 		return nil, err
 	}
 	c.sock = sock
-	cred, pidfd, err := sock.peerOf()
+	cred, err := sock.credentials()
 	if err != nil {
 		return nil, err
 	}
 	c.cred = cred
-	session, err := s.openWith(c, pidfd)
-	if err != nil {
-		if pidfd != nil {
-			pidfd.Close()
-		}
+	session := &serverSession{
+		end:    end{role: roleServer, service: s.service, sock: sock, peerBell: -1},
+		server: s, waiter: newWaiter(), uid: cred.Uid,
+	}
+	session.take, session.full, session.exported = session.takeRequest, session.isFull, session.tally
+	session.peerName = fmt.Sprintf("client (process %d of user %d)", cred.Pid, cred.Uid)
+	caller := Caller{UID: cred.Uid, GID: cred.Gid, PID: uint32(cred.Pid)}
+	session.ctx, session.cancel = context.WithCancel(context.WithValue(s.ctx, callerKey{}, caller))
+	if err := session.open(c); err != nil {
+		session.cancel()
+		session.discard()
 		return nil, err
 	}
 	_ = c.conn.SetDeadline(time.Time{})
@@ -57,34 +63,6 @@ func refusalFor(err error) refuse {
 	return r
 }
 
-func (s *Server) openWith(c *candidate, pidfd *os.File) (*serverSession, error) {
-	sock, cred := c.sock, c.cred
-	if refused := s.admits(c); refused != nil {
-		return nil, refused
-	}
-	b, fds, err := sock.receive()
-	if err != nil {
-		return nil, err
-	}
-	closeStrange(fds...)
-	h, err := s.o.readHello(b, len(fds), s.service)
-	if err != nil {
-		return nil, err
-	}
-	session := &serverSession{server: s, waiter: newWaiter(), forStats: h.method == statsMethod}
-	session.take, session.full, session.exported = session.takeRequest, session.isFull, session.tally
-	session.uid, session.pidfd = cred.Uid, pidfd
-	session.peerName = fmt.Sprintf("client (process %d of user %d)", cred.Pid, cred.Uid)
-	caller := Caller{UID: cred.Uid, GID: cred.Gid, PID: uint32(cred.Pid)}
-	session.ctx, session.cancel = context.WithCancel(context.WithValue(s.ctx, callerKey{}, caller))
-	if err := s.attach(session, sock, h, cred.Uid); err != nil {
-		session.cancel()
-		session.discard()
-		return nil, err
-	}
-	return session, nil
-}
-
 // readHello parses the first message of a client, and compares its terms with the server's.
 func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 	kind, err := parsePrefix(b, fds)
@@ -110,9 +88,22 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 	return h, nil
 }
 
-// attach passes this end's memory, maps the client's, and answers READY.
-func (s *Server) attach(session *serverSession, sock *socket, h hello, uid uint32) error {
-	o := s.o
+// open reads HELLO, passes this end's memory, maps the client's, and answers READY.
+func (s *serverSession) open(c *candidate) error {
+	if refused := s.server.admits(c); refused != nil {
+		return refused
+	}
+	b, fds, err := s.sock.receive()
+	if err != nil {
+		return err
+	}
+	closeStrange(fds...)
+	o := s.server.o
+	h, err := o.readHello(b, len(fds), s.service)
+	if err != nil {
+		return err
+	}
+	s.forStats = h.method == statsMethod
 	lane := min(o.lane, h.limits.maxLane)
 	for uint64(lane) > h.limits.maxShared-pageSize {
 		lane /= 2
@@ -121,66 +112,62 @@ func (s *Server) attach(session *serverSession, sock *socket, h hello, uid uint3
 	own.leastLane = min(own.leastLane, lane)
 	own.maxLane = max(own.maxLane, h.lane)
 	doorbell := o.doorbell
-	if !h.ringsEventfd || !ringsEventfds(uid) {
+	if !h.ringsEventfd || !ringsEventfds(s.uid) {
 		doorbell = DoorbellSocket
 	}
 	schema := o.schema
-	if h.method == statsMethod {
+	if s.forStats {
 		schema = 0
 	}
-	session.role, session.service, session.session, session.peerBell = roleServer, s.service, lastSession.Add(1), -1
-	session.sock, session.tx.epoch.size = sock, lane
-	fds, err := session.prepare(doorbell, lane)
+	number := lastSession.Add(1)
+	passed, err := s.prepare(doorbell, lane, number)
 	if err != nil {
 		return err
 	}
+	s.startPage(number)
 	w := welcome{
-		version: protocol, lane: lane, session: session.session, doorbell: doorbell, maxBatch: o.maxBatch, limits: own,
-		schema: schema,
+		version: protocol, lane: lane, session: number, doorbell: doorbell, maxBatch: o.maxBatch, limits: own, schema: schema,
 	}
-	passed := append([]int{fds[0], fds[1], s.boardFD}, fds[2:]...)
-	err = sock.send(w.encode(len(passed)), true, passed...)
-	closeOwn(fds[0])
-	closeOwn(fds[1])
+	err = s.sock.send(w.encode(len(passed)+1), true, slices.Insert(passed, 2, s.server.boardFD)...)
+	closeOwn(passed[:2]...)
 	if err != nil {
 		return err
 	}
-	b, got, err := sock.receive()
+	// The client maps it meanwhile.
+	s.pidfd = s.sock.process()
+	b, fds, err = s.sock.receive()
 	if err != nil {
 		return err
 	}
-	defer func() { closeStrange(got...) }()
-	kind, err := parsePrefix(b, len(got))
-	if err == nil && kind != controlAttach || len(got) != 2+b2i(h.doorbell == DoorbellEventfd) {
+	defer func() { closeStrange(fds...) }()
+	kind, err := parsePrefix(b, len(fds))
+	if err == nil && kind != controlAttach || len(fds) != 2+b2i(h.doorbell == DoorbellEventfd) {
 		err = controlFault("kind")
 	}
-	if err == nil && le.Uint64(b[8:]) != session.session {
+	if err == nil && le.Uint64(b[8:]) != number {
 		err = controlFault("session")
+	}
+	if err == nil {
+		err = s.join(own, h.limits, h.lane, fds[0], fds[1])
+	}
+	if err == nil && len(fds) == 3 {
+		err = isEventfd(fds[2])
 	}
 	if err != nil {
 		return err
 	}
-	if err := session.join(roleServer, s.service, session.session, lane, own, h.lane, h.limits, got[0], got[1]); err != nil {
-		return err
+	if len(fds) == 3 && ringsEventfds(s.uid) {
+		s.peerBell, fds = fds[2], fds[:2]
 	}
-	if len(got) == 3 {
-		if err := isEventfd(got[2]); err != nil {
-			return err
-		}
-		if ringsEventfds(uid) {
-			session.peerBell = got[2]
-			got = got[:2]
-		}
+	s.rungBy = doorbells{doorbell, h.doorbell}
+	s.start()
+	err = s.sock.send(opening(controlReady, 0, number), true)
+	if err != nil {
+		s.mu.Lock()
+		s.shut(closeNormal)
+		s.mu.Unlock()
 	}
-	session.rungBy = doorbells{doorbell, h.doorbell}
-	session.start()
-	if err := sock.send(opening(controlReady, 0, session.session), true); err != nil {
-		session.mu.Lock()
-		session.shut(closeNormal)
-		session.mu.Unlock()
-		return err
-	}
-	return nil
+	return err
 }
 
 func b2i(b bool) int {

@@ -142,24 +142,22 @@ func openClient(conn *net.UnixConn, dir, service string, o options) (*Session, e
 	if err != nil {
 		return nil, err
 	}
-	cred, pidfd, err := sock.peerOf()
+	cred, err := sock.credentials()
 	if err != nil {
 		return nil, err
 	}
-	if uid := cred.Uid; !o.trusts(uid, dir) {
-		err = fmt.Errorf("%w: user %d listens", ErrUntrusted, uid)
+	s := &Session{
+		end:     end{role: roleClient, service: service, sock: sock, peerBell: -1},
+		pending: map[uint64]*Pending{}, method: o.method,
 	}
-	var s *Session
-	if err == nil {
-		s, err = openWith(sock, cred, service, o)
-	}
-	if err != nil {
-		if pidfd != nil {
-			pidfd.Close()
-		}
+	s.take = s.takeAnswer
+	s.rx.waits = func(id uint64) bool { return s.pending[id] != nil }
+	s.peerName = fmt.Sprintf("server (process %d of user %d)", cred.Pid, cred.Uid)
+	if err = s.open(cred.Uid, dir, o); err != nil {
+		s.discard()
 		return nil, err
 	}
-	s.pidfd = ofAnswerer(pidfd)
+	s.pidfd = ofAnswerer(s.pidfd)
 	return s, nil
 }
 
@@ -180,52 +178,87 @@ func ofAnswerer(pidfd *os.File) *os.File {
 	return pidfd
 }
 
-func openWith(sock *socket, cred *unix.Ucred, service string, o options) (*Session, error) {
-	rings := ringsEventfds(cred.Uid)
-	if own := os.Geteuid(); own != 0 && cred.Uid != uint32(own) {
+// open sends HELLO, makes this end's own memory, maps that of the server, which runs as user uid, and waits for READY.
+func (s *Session) open(uid uint32, dir string, o options) error {
+	if !o.trusts(uid, dir) {
+		return fmt.Errorf("%w: user %d listens", ErrUntrusted, uid)
+	}
+	if own := os.Geteuid(); own != 0 && uid != uint32(own) {
 		o.doorbell = DoorbellSocket // the server would drop an eventfd
 	}
 	h := hello{
-		min: protocol, max: protocol, method: o.method, service: service, token: o.token, lane: o.lane,
-		doorbell: o.doorbell, ringsEventfd: rings, limits: o.limits, schema: o.schema,
+		min: protocol, max: protocol, method: o.method, service: s.service, token: o.token, lane: o.lane,
+		doorbell: o.doorbell, ringsEventfd: ringsEventfds(uid), limits: o.limits, schema: o.schema,
 	}
-	if err := sock.send(h.encode(), true); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return nil, err
+	if err := s.sock.send(h.encode(), true); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return err
 	}
-	b, fds, err := sock.receiveOpening(controlWelcome)
+	// The server wakes up meanwhile and makes its own memory, which takes as long.
+	s.pidfd = s.sock.process()
+	own, err := s.prepare(h.doorbell, h.lane, uint64(os.Getpid()))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer closeOwn(own[:2]...)
+	b, fds, err := s.receiveOpening(controlWelcome)
+	if err != nil {
+		return err
+	}
+	defer func() { closeStrange(fds...) }()
 	w, err := parseWelcome(b, len(fds))
 	if err == nil {
 		err = w.answers(h)
 	}
 	if err != nil {
-		closeStrange(fds...)
-		return nil, violation("server", err)
+		return s.violation(err)
 	}
-	s := &Session{pending: map[uint64]*Pending{}, maxBatch: int(w.maxBatch), method: o.method}
-	s.take = s.takeAnswer
-	s.rx.waits = func(id uint64) bool { return s.pending[id] != nil }
-	s.peerName = fmt.Sprintf("server (process %d of user %d)", cred.Pid, cred.Uid)
-	if err := s.attach(sock, h, w, fds); err != nil {
-		s.release(fds)
-		return nil, err
+	s.maxBatch = int(w.maxBatch)
+	s.startPage(w.session)
+	err = s.join(h.limits, w.limits, w.lane, fds[0], fds[1])
+	if err == nil {
+		err = s.joinBoard(fds[2])
 	}
-	return s, nil
+	if err == nil && len(fds) == 4 {
+		err = isEventfd(fds[3])
+	}
+	if err != nil {
+		return s.violation(err)
+	}
+	if len(fds) == 4 {
+		s.peerBell, fds = fds[3], fds[:3]
+	}
+	err = s.sock.send(opening(controlAttach, len(own), w.session), true, own...)
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	b, _, err = s.receiveOpening(controlReady)
+	if err == nil && le.Uint64(b[8:]) != w.session {
+		err = s.violation(controlFault("session"))
+	}
+	return err
+}
+
+// joinBoard maps the board of the service.
+func (s *Session) joinBoard(fd int) (err error) {
+	if s.board, err = mapPeers(fd, pageSize, false); err != nil {
+		return err
+	}
+	var header [pageHeaderSize]byte
+	copy(header[:], s.board)
+	return checkBoard(header[:], s.service)
 }
 
 // receiveOpening waits for one kind of message, or REFUSE.
-func (s *socket) receiveOpening(kind controlKind) ([]byte, []int, error) {
-	b, fds, err := s.receive()
+func (s *Session) receiveOpening(kind controlKind) ([]byte, []int, error) {
+	b, fds, err := s.sock.receive()
 	if errors.Is(err, syscall.ECONNRESET) {
 		// The server refused before it read HELLO.
-		b, fds, err = s.receive()
+		b, fds, err = s.sock.receive()
 	}
 	if err != nil {
 		var wrong controlFault
 		if errors.As(err, &wrong) {
-			err = violation("server", err)
+			err = s.violation(err)
 		} else if !os.IsTimeout(err) && !isShortage(err) {
 			err = fmt.Errorf("%w while the session opened: %w", ErrPeerGone, err)
 		}
@@ -244,66 +277,15 @@ func (s *socket) receiveOpening(kind controlKind) ([]byte, []int, error) {
 	}
 	if err != nil {
 		closeStrange(fds...)
-		return nil, nil, violation("server", err)
+		return nil, nil, s.violation(err)
 	}
 	return b, fds, nil
 }
 
-// violation names what a peer did wrong, unless the fault is this process's own shortage.
-func violation(peer string, err error) error {
+// violation names what the peer did wrong, unless the fault is this process's own shortage.
+func (e *end) violation(err error) error {
 	if isShortage(err) {
 		return err
 	}
-	return &Violation{Peer: peer, Err: err}
-}
-
-// attach maps the server's memory, makes this end's own, and waits for READY.
-func (s *Session) attach(sock *socket, h hello, w welcome, fds []int) (err error) {
-	s.sock = sock
-	if err := s.join(roleClient, h.service, w.session, h.lane, h.limits, w.lane, w.limits, fds[0], fds[1]); err != nil {
-		return violation(s.peerName, err)
-	}
-	if s.board, err = mapPeers(fds[2], pageSize, false); err == nil {
-		var header [pageHeaderSize]byte
-		copy(header[:], s.board)
-		err = checkBoard(header[:], h.service)
-	}
-	if err != nil {
-		return violation(s.peerName, err)
-	}
-	if len(fds) == 4 {
-		if err := isEventfd(fds[3]); err != nil {
-			return violation(s.peerName, err)
-		}
-		s.peerBell = fds[3]
-	}
-	closeStrange(fds[:3]...)
-	for i := range fds {
-		fds[i] = -1
-	}
-	own, err := s.prepare(h.doorbell, h.lane)
-	if err != nil {
-		return err
-	}
-	err = sock.send(opening(controlAttach, len(own), w.session), true, own...)
-	closeOwn(own[0])
-	closeOwn(own[1])
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
-		return err
-	}
-	b, _, err := sock.receiveOpening(controlReady)
-	if err == nil && le.Uint64(b[8:]) != w.session {
-		err = violation(s.peerName, controlFault("session"))
-	}
-	return err
-}
-
-// release gives back what a session that did not open has.
-func (s *Session) release(fds []int) {
-	for _, fd := range fds {
-		if fd >= 0 && fd != s.peerBell {
-			closeStrange(fd)
-		}
-	}
-	s.discard()
+	return &Violation{Peer: e.peerName, Err: err}
 }

@@ -132,7 +132,7 @@ func (e *CallError) Is(target error) bool {
 
 // Violation is what a peer did wrong. Its session is over; errors.Is finds ErrProtocol in it.
 type Violation struct {
-	Peer string // "server", or the client with its user and process
+	Peer string // "server" or "client", with its process and user
 	Err  error  // the rule
 }
 

@@ -213,6 +213,13 @@ func unmap(mem []byte) {
 	}
 }
 
+// closeOwn closes descriptors of this process's own, which does not block.
+func closeOwn(fds ...int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
 // closers has a token for each goroutine that closes a peer's descriptors. A close that blocks takes a thread, and a program of Go
 // dies at 10 000.
 var closers = make(chan struct{}, 64)

@@ -83,6 +83,8 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := Session{end: end{role: roleClient, service: "echo", sock: sock, peerBell: -1}}
+	defer s.discard()
 	h := hello{
 		min: protocol, max: protocol, method: 1, service: "echo", lane: o.lane, doorbell: DoorbellEventfd, ringsEventfd: true,
 		limits: o.limits,
@@ -90,29 +92,26 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	if err := sock.send(h.encode(), true); err != nil {
 		t.Fatal(err)
 	}
-	b, fds, err := sock.receiveOpening(controlWelcome)
+	own, err := s.prepare(h.doorbell, h.lane, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	b, fds, err := s.receiveOpening(controlWelcome)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeStrange(fds...)
 	w, err := parseWelcome(b, len(fds))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s Session
-	defer s.discard()
-	s.sock = sock
-	if err := s.join(roleClient, "echo", w.session, h.lane, h.limits, w.lane, w.limits, fds[0], fds[1]); err != nil {
-		t.Fatal(err)
-	}
-	own, err := s.prepare(h.doorbell, h.lane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.startPage(w.session)
 	// The lane, where an eventfd has to be.
 	if err := sock.send(opening(controlAttach, 3, w.session), true, own[0], own[1], own[1]); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = sock.receiveOpening(controlReady)
+	closeOwn(own[:2]...)
+	_, _, err = s.receiveOpening(controlReady)
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Code != RefusedProtocol {
 		t.Fatal(err)

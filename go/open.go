@@ -10,47 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// join checks and maps the page and the lane of the other end.
-func (e *end) join(role uint32, service string, session uint64, ownLane uint32, own limits,
-	peerLane uint32, peers limits, pageFD, laneFD int,
-) error {
-	e.role, e.service, e.session, e.peerBell = role, service, session, -1
-	e.limits, e.peers, e.agreed = own, peers, own.agree(peers)
-	e.largest = uint64(max(e.agreed.maxLane, ownLane))
-	peer, err := mapPeers(pageFD, pageSize, false)
-	if err != nil {
-		return err
-	}
-	e.peer = peer
-	var header [pageHeaderSize]byte
-	copy(header[:], peer)
-	expected := pageHeader{role: roleClient + roleServer - role, session: session, laneSize: peerLane, name: service}
-	if err := expected.check(header[:]); err != nil {
-		return err
-	}
-	lane, err := mapPeers(laneFD, uint64(peerLane), false)
-	if err != nil {
-		return err
-	}
-	e.rx.mem, e.rx.epoch, e.rx.toServer = lane, epoch{1, peerLane}, role == roleServer
-	e.rx.least, e.rx.largest = uint64(peers.leastLane), uint64(max(e.agreed.maxLane, peerLane))
-	e.rx.maxMessage = e.agreed.maxMessage
-	return nil
-}
-
-// prepare makes this end's own memory and bell, and returns the descriptors for the other end: page, lane, and the
-// eventfd if it is rung by one, which the bell keeps.
-func (e *end) prepare(doorbell Doorbell, lane uint32) ([]int, error) {
-	pageFD, page, err := newShared(e.memfdName("page"), pageSize)
+// prepare makes this end's own memory, whose names end in a number, and its bell. It returns the descriptors for the other end:
+// page, lane, and the eventfd if it is rung by one, which the bell keeps. startPage follows before they are sent.
+func (e *end) prepare(doorbell Doorbell, lane uint32, number uint64) ([]int, error) {
+	pageFD, page, err := newShared(e.memfdName("page", number), pageSize)
 	if err != nil {
 		return nil, err
 	}
 	e.own = page
-	pageHeader{
-		role: e.role, session: e.session, pid: uint32(os.Getpid()), laneSize: lane,
-		created: uint64(time.Now().UnixNano()), name: e.service,
-	}.write(e.own)
-	laneFD, mem, err := newShared(e.memfdName("lane"), int(lane))
+	laneFD, mem, err := newShared(e.memfdName("lane", number), int(lane))
 	if err != nil {
 		closeOwn(pageFD)
 		return nil, err
@@ -63,12 +31,45 @@ func (e *end) prepare(doorbell Doorbell, lane uint32) ([]int, error) {
 	}
 	bell, fd, err := newEventBell()
 	if err != nil {
-		closeOwn(pageFD)
-		closeOwn(laneFD)
+		closeOwn(fds...)
 		return nil, err
 	}
 	e.bell = bell
 	return append(fds, fd), nil
+}
+
+// startPage writes the header of the own page.
+func (e *end) startPage(session uint64) {
+	e.session = session
+	pageHeader{
+		role: e.role, session: session, pid: uint32(os.Getpid()), laneSize: e.tx.epoch.size,
+		created: uint64(time.Now().UnixNano()), name: e.service,
+	}.write(e.own)
+}
+
+// join checks and maps the page and the lane of the other end. prepare and startPage come before it.
+func (e *end) join(own, peers limits, peerLane uint32, pageFD, laneFD int) error {
+	e.limits, e.peers, e.agreed = own, peers, own.agree(peers)
+	e.largest = uint64(max(e.agreed.maxLane, e.tx.epoch.size))
+	peer, err := mapPeers(pageFD, pageSize, false)
+	if err != nil {
+		return err
+	}
+	e.peer = peer
+	var header [pageHeaderSize]byte
+	copy(header[:], peer)
+	expected := pageHeader{role: roleClient + roleServer - e.role, session: e.session, laneSize: peerLane, name: e.service}
+	if err := expected.check(header[:]); err != nil {
+		return err
+	}
+	lane, err := mapPeers(laneFD, uint64(peerLane), false)
+	if err != nil {
+		return err
+	}
+	e.rx.mem, e.rx.epoch, e.rx.toServer = lane, epoch{1, peerLane}, e.role == roleServer
+	e.rx.least, e.rx.largest = uint64(peers.leastLane), uint64(max(e.agreed.maxLane, peerLane))
+	e.rx.maxMessage = e.agreed.maxMessage
+	return nil
 }
 
 // discard gives back what an end that did not open has.
@@ -79,9 +80,10 @@ func (e *end) discard() {
 	if e.bell != nil {
 		e.bell.close()
 	}
-	if e.peerBell > 0 {
+	if e.peerBell >= 0 {
 		closeStrange(e.peerBell)
 	}
+	_ = e.pidfd.Close() // of nil, too
 }
 
 // isEventfd checks a descriptor that came in the place of an eventfd.

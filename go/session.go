@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Session is one open session with a provider. Any number of goroutines may use it at once.
@@ -50,8 +48,6 @@ type Pending struct {
 var pendings = sync.Pool{New: func() any { return &Pending{w: newWaiter()} }}
 
 var errTaken = errors.New("bellwire: the answer was taken already")
-
-func closeOwn(fd int) { unix.Close(fd) }
 
 // Call sends a request and returns its answer. The request is not kept.
 func (s *Session) Call(ctx context.Context, request []byte) ([]byte, error) {
@@ -397,11 +393,11 @@ func (s *Session) takeMemory(p *Pending) {
 	case err == nil:
 		p.answer = append(p.answer, memory.bytes...)
 		memory.release()
-	case isShortage(err):
-		p.err = err
 	default:
-		p.err = violation(s.peerName, err)
-		s.poison(faultMemory)
+		p.err = s.violation(err)
+		if !isShortage(err) {
+			s.poison(faultMemory)
+		}
 	}
 }
 

@@ -129,24 +129,27 @@ func hungUp(fd int) bool {
 	return err == nil && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 }
 
-// peerOf asks the kernel who is at the other end, and for a pidfd of it where it gives one.
-func (s *socket) peerOf() (cred *unix.Ucred, pidfd *os.File, err error) {
+// credentials asks the kernel who is at the other end.
+func (s *socket) credentials() (cred *unix.Ucred, err error) {
 	controlErr := s.raw.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(controlErr, err)
+}
+
+// process is a pidfd of the process at the other end, where the kernel gives one.
+func (s *socket) process() (pidfd *os.File) {
+	_ = s.raw.Control(func(fd uintptr) {
+		const peerPidfd = 77 // SO_PEERPIDFD, Linux 6.5; it is closed on exec
+		n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, peerPidfd)
 		if err != nil {
 			return
 		}
-		const peerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
-		n, e := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, peerPidfd)
-		if e != nil {
+		if unix.SetNonblock(n, true) != nil {
+			closeOwn(n)
 			return
 		}
-		unix.CloseOnExec(n)
-		if unix.SetNonblock(n, true) == nil {
-			pidfd = os.NewFile(uintptr(n), "pidfd")
-		} else {
-			unix.Close(n)
-		}
+		pidfd = os.NewFile(uintptr(n), "pidfd")
 	})
-	return cred, pidfd, errors.Join(controlErr, err)
+	return pidfd
 }

@@ -144,7 +144,7 @@ func (e *end) switchLane(size uint64) bool {
 		return false
 	}
 	next := e.tx.next(size)
-	fd, mem, err := newShared(e.memfdName("lane"), int(size))
+	fd, mem, err := newShared(e.memfdName("lane", e.session), int(size))
 	if err != nil {
 		return false
 	}
@@ -158,13 +158,14 @@ func (e *end) switchLane(size uint64) bool {
 	return true
 }
 
-// memfdName is by which observers find the two ends of a session.
-func (e *end) memfdName(of string) string {
+// memfdName is by which observers find the two ends of a session. The number is the session's, or a client's process id before that is
+// known.
+func (e *end) memfdName(of string, number uint64) string {
 	role := "client"
 	if e.role == roleServer {
 		role = "server"
 	}
-	return fmt.Sprintf("bellwire-%s-%s-%s-%d", of, role, e.service, e.session)
+	return fmt.Sprintf("bellwire-%s-%s-%s-%d", of, role, e.service, number)
 }
 
 // sendConstant sends a message as an attachment; it reports false if limits or resources forbid that for now.
