@@ -5,13 +5,7 @@ package bellwire
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Encoder is what encodes a request or an answer; encoding.BinaryAppender has this method, and so has Bytes.
@@ -153,90 +147,4 @@ func (c *Client[Req, Resp, P]) Close() error {
 		c.session.Close()
 	}
 	return nil
-}
-
-// Await dials until a provider has come that can be used, or the context ends. It sleeps until the run directory changes,
-// and backs off, with jitter, from a provider that does not answer, or refuses for a reason that passes.
-func Await(ctx context.Context, dir, service string, list ...Option) (*Session, error) {
-	o, err := newOptions(list)
-	if err != nil {
-		return nil, err
-	}
-	return await(ctx, dir, service, o)
-}
-
-func await(ctx context.Context, dir, service string, o options) (*Session, error) {
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		arrivals, watchErr := watchDir(dir)
-		s, err := dial(ctx, dir, service, o)
-		var refused *Refused
-		switch {
-		case err == nil:
-		case errors.Is(err, ErrAbsent) && watchErr == nil:
-			err = arrivals.wait(ctx)
-			arrivals.close()
-			if err != nil {
-				return nil, err
-			}
-			wait = 10 * time.Millisecond
-			continue
-		case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
-		case errors.As(err, &refused) && (refused.Code == RefusedQuota || refused.Code == RefusedStopping || refused.Code == RefusedResources):
-		default:
-			arrivals.close()
-			return nil, err
-		}
-		arrivals.close()
-		if err == nil {
-			return s, nil
-		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait)):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// noAnswer reports whether a handshake took longer than HandshakeTimeout.
-func noAnswer(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
-}
-
-// arrivals tells that something changed in a run directory.
-type arrivals struct{ file *os.File }
-
-// watchDir begins to watch a run directory, or the one that it will be made in.
-func watchDir(dir string) (*arrivals, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	const changes = unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	if _, err = unix.InotifyAddWatch(fd, dir, changes); err != nil {
-		_, err = unix.InotifyAddWatch(fd, filepath.Dir(dir), changes)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return &arrivals{os.NewFile(uintptr(fd), "inotify")}, nil
-}
-
-// wait returns after the next change.
-func (a *arrivals) wait(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = a.file.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var events [4096]byte
-	_, err := a.file.Read(events[:])
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
-
-func (a *arrivals) close() {
-	if a != nil {
-		a.file.Close()
-	}
 }

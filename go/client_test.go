@@ -58,46 +58,6 @@ func TestACallersContextEndsItsWaitForAnotherOnesHandshake(t *testing.T) {
 	}
 }
 
-func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
-	dir := t.TempDir()
-	listener, accepted := silent(t, dir, "clock")
-	opened := make(chan error)
-	go func() {
-		s, err := Await(t.Context(), dir, "clock", HandshakeTimeout(10*time.Millisecond))
-		if err == nil {
-			s.Close()
-		}
-		opened <- err
-	}()
-	read := make(chan error)
-	go func() {
-		r, err := NewSnapshotReader(dir, "clock", HandshakeTimeout(10*time.Millisecond))
-		if err == nil {
-			_, err = r.Next(t.Context())
-			r.Close()
-		}
-		read <- err
-	}()
-	for range 4 {
-		select {
-		case <-accepted:
-		case err := <-opened:
-			t.Fatal(err)
-		case err := <-read:
-			t.Fatal(err)
-		}
-	}
-	listener.Close()
-	p := publisher(t, dir)
-	publish(t, p, []byte("tick"))
-	if err := <-opened; err != nil {
-		t.Error(err)
-	}
-	if err := <-read; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	for what, option := range map[string]Option{
 		"no lane of 5000 bytes": Lane(5000, 8192),

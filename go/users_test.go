@@ -72,11 +72,10 @@ func TestAServerSeesTheProcessOfAClientDie(t *testing.T) {
 }
 
 // asUser runs a function as another user; only this thread is one.
-func asUser(t *testing.T, uid uintptr, run func()) {
-	t.Helper()
+func asUser(uid uintptr, run func()) {
 	become := func(uid uintptr) {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); errno != 0 {
-			t.Fatal(errno)
+			panic(errno)
 		}
 	}
 	runtime.LockOSThread()
@@ -111,7 +110,7 @@ func TestRootTrustsTheOwnerOfARunDir(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	asUser(t, stranger, func() { listening(t, dir, echo) })
+	asUser(stranger, func() { listening(t, dir, echo) })
 	s := dialed(t, dir, "echo")
 	for range 200 {
 		call(t, s, []byte("hello"))
@@ -135,7 +134,7 @@ func TestAClientOfAServerOfRootIsRung(t *testing.T) {
 		return append(answer, request...), nil
 	}, Admit(stranger))
 	var s *Session
-	asUser(t, stranger, func() { s = dialed(t, dir, "echo") })
+	asUser(stranger, func() { s = dialed(t, dir, "echo") })
 	for range 20 {
 		call(t, s, []byte("hello"))
 	}

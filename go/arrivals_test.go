@@ -1,0 +1,164 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	listener, accepted := silent(t, dir, "clock")
+	opened := make(chan error)
+	go func() {
+		s, err := Await(t.Context(), dir, "clock", HandshakeTimeout(10*time.Millisecond))
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	}()
+	read := make(chan error)
+	go func() {
+		r, err := NewSnapshotReader(dir, "clock", HandshakeTimeout(10*time.Millisecond))
+		if err == nil {
+			_, err = r.Next(t.Context())
+			r.Close()
+		}
+		read <- err
+	}()
+	for range 4 {
+		select {
+		case <-accepted:
+		case err := <-opened:
+			t.Fatal(err)
+		case err := <-read:
+			t.Fatal(err)
+		}
+	}
+	listener.Close()
+	p := publisher(t, dir)
+	publish(t, p, []byte("tick"))
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
+
+// whenUnwatched waits until the inotify instances of the tests before are closed.
+func whenUnwatched(t *testing.T) {
+	t.Helper()
+	for openFDs(t, "inotify") > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAProviderThatIsThereNeedsNoInotifyInstance(t *testing.T) {
+	whenUnwatched(t)
+	dir := t.TempDir()
+	_, accepted := silent(t, dir, "echo")
+	ctx, cancel := context.WithCancel(t.Context())
+	awaited := make(chan error)
+	go func() {
+		_, err := Await(ctx, dir, "echo", HandshakeTimeout(time.Hour))
+		awaited <- err
+	}()
+	<-accepted
+	if count := openFDs(t, "inotify"); count > 0 {
+		t.Error(count, "inotify instances")
+	}
+	cancel()
+	<-awaited
+}
+
+// whenWatched waits until this process watches a directory.
+func whenWatched(t *testing.T, dir string) {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		t.Fatal(err)
+	}
+	for ; ; time.Sleep(time.Millisecond) {
+		infos, err := filepath.Glob("/proc/self/fdinfo/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range infos {
+			text, _ := os.ReadFile(info)
+			if strings.Contains(string(text), fmt.Sprintf(" ino:%x ", stat.Ino)) {
+				return
+			}
+		}
+	}
+}
+
+// Each step reports its end only when the file that was in it is closed.
+func TestAwaitNoticesThatARunDirectoryGoesAndIsMadeAgain(t *testing.T) {
+	above := filepath.Join(t.TempDir(), "above")
+	dir := filepath.Join(above, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{above, dir} {
+		held, err := os.Create(filepath.Join(at, "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+	}
+	opened := make(chan error)
+	go func() {
+		s, err := Await(t.Context(), dir, "echo")
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	}()
+	whenWatched(t, dir)
+	if err := os.RemoveAll(above); err != nil {
+		t.Fatal(err)
+	}
+	whenWatched(t, filepath.Dir(above))
+	if err := os.Mkdir(above, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listening(t, dir, echo)
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAwaitFindsAProviderInARunDirectoryThatItMayNotRead(t *testing.T) {
+	dir := dirOf(t, 0)
+	if dir == "" {
+		return
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	whenUnwatched(t)
+	opened := make(chan error)
+	go asUser(stranger, func() {
+		s, err := Await(t.Context(), dir, "echo")
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	})
+	for openFDs(t, "inotify") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	listening(t, dir, echo, Admit(stranger))
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
