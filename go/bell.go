@@ -92,8 +92,8 @@ type spinner struct {
 	skip   uint // so many more times
 }
 
-// spin polls moved for a while, and reports whether it returned true.
-func (s *spinner) spin(moved func() bool) bool {
+// spin polls moved for so long, and reports whether it returned true. It looks at the clock after each burst of polls.
+func (s *spinner) spin(limit time.Duration, burst int, moved func() bool) bool {
 	if s.skip > 0 {
 		s.skip--
 		return false
@@ -101,19 +101,15 @@ func (s *spinner) spin(moved func() bool) bool {
 	if runtime.GOMAXPROCS(0) == 1 || runtime.NumCPU() == 1 {
 		return false
 	}
-	start := time.Now()
-	for round := 1; ; round++ {
-		for range 64 {
+	for start := time.Now(); ; runtime.Gosched() {
+		for range burst {
 			if moved() {
 				s.misses = 0
 				return true
 			}
 		}
-		if round%4 == 0 {
-			if time.Since(start) > spinFor {
-				break
-			}
-			runtime.Gosched()
+		if time.Since(start) > limit {
+			break
 		}
 	}
 	s.misses = min(s.misses+1, 8)

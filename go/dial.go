@@ -250,6 +250,7 @@ func (s *Session) joinBoard(fd int) (err error) {
 
 // receiveOpening waits for one kind of message, or REFUSE.
 func (s *Session) receiveOpening(kind controlKind) ([]byte, []int, error) {
+	s.sock.spin()
 	b, fds, err := s.sock.receive()
 	if errors.Is(err, syscall.ECONNRESET) {
 		// The server refused before it read HELLO.

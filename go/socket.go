@@ -54,6 +54,23 @@ func (s *socket) send(b []byte, waits bool, fds ...int) error {
 	return result
 }
 
+// handshakeSpin is about what a server takes for its part of a handshake, with its wake-up.
+const handshakeSpin = 3 * spinFor
+
+// spin polls for a message before receive sleeps: a server that is awake answers sooner than a sleeping thread wakes up.
+func (s *socket) spin() {
+	_ = s.raw.Control(func(fd uintptr) {
+		new(spinner).spin(handshakeSpin, 1, func() bool {
+			if polled(fd, unix.POLLIN) {
+				return true
+			}
+			// Another process may wait for this processor: the peer itself, for instance.
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			return false
+		})
+	})
+}
+
 // receive waits, until the connection's deadline, for one message of the handshake.
 func (s *socket) receive() (b []byte, fds []int, err error) {
 	readErr := s.raw.Read(func(fd uintptr) bool {
@@ -90,7 +107,7 @@ func receiveFrom(fd, flags int) ([]byte, []int, error) {
 		return nil, nil, controlFault("length")
 	}
 	if n == 0 && len(fds) == 0 {
-		if hungUp(fd) {
+		if polled(uintptr(fd), unix.POLLRDHUP) {
 			return nil, nil, io.EOF
 		}
 		return nil, nil, controlFault("length")
@@ -123,10 +140,11 @@ func lacksDescriptors() bool {
 	return err != nil
 }
 
-func hungUp(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	_, err := unix.Poll(poll, 0)
-	return err == nil && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+// polled reports whether any of these events is there, or an error.
+func polled(fd uintptr, events int16) bool {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	n, _ := unix.Poll(poll, 0)
+	return n > 0
 }
 
 // credentials asks the kernel who is at the other end.

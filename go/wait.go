@@ -95,7 +95,7 @@ func (e *end) lead(ctx context.Context, need uint64, cond func() bool) {
 		tail, head := e.rx.tail, e.tx.head
 		moved := func() bool { return e.peer.load(wordTail) != tail || e.peer.load(wordHead) != head }
 		e.mu.Unlock()
-		found := e.spinner.spin(moved)
+		found := e.spinner.spin(spinFor, 256, moved)
 		e.mu.Lock()
 		if !found {
 			e.park(ctx, need, cond)

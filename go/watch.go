@@ -89,11 +89,7 @@ func (e *end) peerIsGone(err error) {
 }
 
 // hasEnded reports whether the process of a pidfd has ended.
-func hasEnded(pidfd uintptr) bool {
-	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, _ := unix.Poll(poll, 0)
-	return n > 0
-}
+func hasEnded(pidfd uintptr) bool { return polled(pidfd, unix.POLLIN) }
 
 // watchProcess sees the peer die, also while a child of it holds its socket.
 func (e *end) watchProcess() {
@@ -101,10 +97,7 @@ func (e *end) watchProcess() {
 	if err != nil {
 		return
 	}
-	err = raw.Read(func(fd uintptr) bool {
-		return hasEnded(fd)
-	})
-	if err == nil {
+	if raw.Read(hasEnded) == nil {
 		e.mu.Lock()
 		e.peerIsGone(nil)
 		e.mu.Unlock()
