@@ -19,6 +19,17 @@ type received struct {
 	fd int
 }
 
+// appendTo checks an attachment, appends its bytes, and closes its descriptor.
+func (r received) appendTo(dst []byte) ([]byte, error) {
+	defer closeStrange(r.fd)
+	mem, err := mapPeers(r.fd, roundedUp(r.len), true)
+	if err != nil {
+		return dst, err
+	}
+	defer unmap(mem)
+	return append(dst, mem[:r.len]...), nil
+}
+
 func (m *mailbox) addLane(e epoch, fd int, own limits) error {
 	size := uint64(e.size)
 	if !isLaneSize(size) || e.size > own.maxLane || len(m.lanes) == maxEpochs || m.waiting+size > own.maxShared {

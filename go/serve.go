@@ -151,15 +151,12 @@ func (s *serverSession) takeRequest(h header, payload []byte, whole bool) error 
 	case kindAttach:
 		s.attaches++
 		j := job{id: h.id}
-		memory, err := newConstantFrom(s.attachment)
-		switch {
-		case isShortage(err):
+		var err error
+		j.request, err = s.attachment.appendTo(s.buffer())
+		if isShortage(err) {
 			j.status = StatusBusy
-		case err != nil:
+		} else if err != nil {
 			return faultMemory
-		default:
-			j.request = append(s.buffer(), memory.bytes...)
-			memory.release()
 		}
 		s.add(j)
 	case kindCancel:

@@ -388,12 +388,8 @@ func (s *Session) takeMemory(p *Pending) {
 	if p.asIs {
 		return
 	}
-	memory, err := newConstantFrom(s.attachment)
-	switch {
-	case err == nil:
-		p.answer = append(p.answer, memory.bytes...)
-		memory.release()
-	default:
+	var err error
+	if p.answer, err = s.attachment.appendTo(p.answer); err != nil {
 		p.err = s.violation(err)
 		if !isShortage(err) {
 			s.poison(faultMemory)
@@ -408,26 +404,3 @@ func (c *closedByPeer) Error() string {
 	return ErrPeerGone.Error() + ": it closed the session: " + c.reason.String()
 }
 func (c *closedByPeer) Unwrap() error { return ErrPeerGone }
-
-// constant is a peer's write-sealed memory, mapped.
-type constant struct {
-	bytes []byte // what the message has of it
-	mem   []byte
-}
-
-// newConstantFrom checks and maps an attachment, and closes its descriptor.
-func newConstantFrom(r received) (*constant, error) {
-	defer closeStrange(r.fd)
-	mem, err := mapPeers(r.fd, roundedUp(r.len), true)
-	if err != nil {
-		return nil, err
-	}
-	return &constant{mem[:r.len:r.len], mem}, nil
-}
-
-func (c *constant) release() {
-	if c != nil && c.mem != nil {
-		unmap(c.mem)
-		c.mem, c.bytes = nil, nil
-	}
-}

@@ -112,12 +112,11 @@ func (r *SnapshotReader) fromMemory(ctx context.Context) (*Snapshot, error) {
 	if !p.attached {
 		return nil, errNoAttachment
 	}
-	memory, err := newConstantFrom(p.came)
+	bytes, err := p.came.appendTo(nil)
 	if err != nil {
 		return nil, r.wrong(err)
 	}
-	defer memory.release()
-	return &Snapshot{p.came.generation, append([]byte(nil), memory.bytes...)}, nil
+	return &Snapshot{p.came.generation, bytes}, nil
 }
 
 var errNoAttachment = &ended{errors.New("bellwire: the provider publishes no snapshots"), ExecutedYes}

@@ -303,11 +303,9 @@ func bareEnd(t testing.TB, toServer bool) (*end, int) {
 	}
 	e.take = func(h header, _ []byte, _ bool) error {
 		if h.kind == kindAttach {
-			memory, err := newConstantFrom(e.attachment)
-			if err != nil {
+			if _, err := e.attachment.appendTo(nil); err != nil {
 				return faultMemory
 			}
-			memory.release()
 		}
 		return nil
 	}
