@@ -132,7 +132,7 @@ func (e *end) takeOne() error {
 	case kindSwitch:
 		return e.followSwitch(h)
 	case kindAttach:
-		if e.attachment, err = e.box.takeAttachment(e, h.id); err != nil {
+		if e.attachment, err = e.box.take(e, &e.box.attachments, h.id); err != nil {
 			return err
 		}
 	}
@@ -200,16 +200,16 @@ func (e *end) ring(word int) {
 // followSwitch goes on in the epoch that a switch record names.
 func (e *end) followSwitch(h header) error {
 	next := epochFrom(h.id)
-	fd, err := e.box.takeLane(e, next)
+	lane, err := e.box.take(e, &e.box.lanes, h.id)
 	if err != nil {
 		return err
 	}
-	mem, err := mapPeers(fd, uint64(next.size), false)
+	mem, err := mapPeers(lane.fd, uint64(next.size), false)
 	if isShortage(err) {
-		e.box.putBack(next, fd)
+		e.box.putBack(lane)
 		return err
 	}
-	closeStrange(fd)
+	closeStrange(lane.fd)
 	if err != nil {
 		return faultMemory
 	}

@@ -4,19 +4,15 @@ package bellwire
 
 // mailbox has what came on the control socket and no record has asked for yet.
 type mailbox struct {
-	lanes       []offered
-	attachments []received
-	waiting     uint64 // bytes of both
+	lanes, attachments []received
+	waiting            uint64 // bytes of memory of both
 }
 
-type offered struct {
-	epoch epoch
-	fd    int
-}
-
+// received is memory from the peer: an attachment, or a lane, whose id is that of its epoch.
 type received struct {
 	passed
-	fd int
+	memory uint64
+	fd     int
 }
 
 // appendTo checks an attachment, appends its bytes, and closes its descriptor.
@@ -32,63 +28,51 @@ func (r received) appendTo(dst []byte) ([]byte, error) {
 
 func (m *mailbox) addLane(e epoch, fd int, own limits) error {
 	size := uint64(e.size)
-	if !isLaneSize(size) || e.size > own.maxLane || len(m.lanes) == maxEpochs || m.waiting+size > own.maxShared {
+	if !isLaneSize(size) || e.size > own.maxLane || !m.add(&m.lanes, maxEpochs, received{passed{id: e.id()}, size, fd}, own) {
 		return controlFault("lane")
 	}
-	m.lanes = append(m.lanes, offered{e, fd})
-	m.waiting += size
 	return nil
 }
 
 func (m *mailbox) addAttachment(p passed, fd int, own limits) error {
-	if p.len > own.maxMessage || len(m.attachments) == maxAttachments || m.waiting+roundedUp(p.len) > own.maxShared {
+	if p.len > own.maxMessage || !m.add(&m.attachments, maxAttachments, received{p, roundedUp(p.len), fd}, own) {
 		return controlFault("attachment")
 	}
-	m.attachments = append(m.attachments, received{p, fd})
-	m.waiting += roundedUp(p.len)
 	return nil
 }
 
-// takeLane returns the memory that a switch asks for, from the socket if necessary.
-func (m *mailbox) takeLane(e *end, next epoch) (int, error) {
-	if err := e.fetch(func() bool { return len(m.lanes) > 0 }); err != nil {
-		return -1, err
+func (m *mailbox) add(to *[]received, most int, r received, own limits) bool {
+	if len(*to) == most || m.waiting+r.memory > own.maxShared {
+		return false
 	}
-	if len(m.lanes) == 0 || m.lanes[0].epoch != next {
-		return -1, faultMemory
-	}
-	fd := m.lanes[0].fd
-	m.lanes = m.lanes[1:]
-	m.waiting -= uint64(next.size)
-	return fd, nil
+	*to = append(*to, r)
+	m.waiting += r.memory
+	return true
 }
 
-// putBack undoes takeLane.
-func (m *mailbox) putBack(next epoch, fd int) {
-	m.lanes = append([]offered{{next, fd}}, m.lanes...)
-	m.waiting += uint64(next.size)
-}
-
-// takeAttachment returns the memory that an attach record asks for.
-func (m *mailbox) takeAttachment(e *end, id uint64) (received, error) {
-	if err := e.fetch(func() bool { return len(m.attachments) > 0 }); err != nil {
+// take returns the memory that a record asks for by its id, from the socket if necessary.
+func (m *mailbox) take(e *end, from *[]received, id uint64) (received, error) {
+	if err := e.fetch(func() bool { return len(*from) > 0 }); err != nil {
 		return received{}, err
 	}
-	if len(m.attachments) == 0 || m.attachments[0].id != id {
+	if len(*from) == 0 || (*from)[0].id != id {
 		return received{}, faultMemory
 	}
-	first := m.attachments[0]
-	m.attachments = m.attachments[1:]
-	m.waiting -= roundedUp(first.len)
+	first := (*from)[0]
+	*from = (*from)[1:]
+	m.waiting -= first.memory
 	return first, nil
 }
 
+// putBack undoes take.
+func (m *mailbox) putBack(lane received) {
+	m.lanes = append([]received{lane}, m.lanes...)
+	m.waiting += lane.memory
+}
+
 func (m *mailbox) close() {
-	for _, l := range m.lanes {
-		closeStrange(l.fd)
-	}
-	for _, a := range m.attachments {
-		closeStrange(a.fd)
+	for _, r := range append(m.lanes, m.attachments...) {
+		closeStrange(r.fd)
 	}
 	*m = mailbox{}
 }
