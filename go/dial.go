@@ -216,7 +216,7 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 	s.startPage(w.session)
 	err = s.join(h.limits, w.limits, w.lane, fds[0], fds[1])
 	if err == nil {
-		err = s.joinBoard(fds[2])
+		s.board, err = mapChecked(fds[2], pageSize, func(header []byte) error { return checkBoard(header, s.service) })
 	}
 	if err == nil && len(fds) == 4 {
 		err = isEventfd(fds[3])
@@ -236,16 +236,6 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 		err = s.violation(controlFault("session"))
 	}
 	return err
-}
-
-// joinBoard maps the board of the service.
-func (s *Session) joinBoard(fd int) (err error) {
-	if s.board, err = mapPeers(fd, pageSize, false); err != nil {
-		return err
-	}
-	var header [pageHeaderSize]byte
-	copy(header[:], s.board)
-	return checkBoard(header[:], s.service)
 }
 
 // receiveOpening waits for one kind of message, or REFUSE.

@@ -36,7 +36,7 @@ func FuzzHeaders(f *testing.F) {
 	seeds(f, "bytes", "memory.txt", "memory-bad.txt")
 	seeds(f, "header", "broadcast.txt")
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if len(b) < pageHeaderSize {
+		if len(b) < memoryHeaderSize {
 			return
 		}
 		_ = pageHeader{role: roleClient, name: "increment"}.check(b)

@@ -72,18 +72,38 @@ type pageHeader struct {
 	name     string
 }
 
-const pageHeaderSize = 0x80
+// memoryHeaderSize is enough for the constant start of a page, a board and a broadcast ring.
+const memoryHeaderSize = 0x80
+
+// startHeader writes the magic, the layout and, at an offset, the service's name, with which each kind of memory starts.
+func startHeader(memory words, magic string, nameAt int, name string) {
+	copy(memory, magic)
+	le.PutUint32(memory[0x08:], 1)
+	copy(memory[nameAt:nameAt+64], name)
+}
+
+// checkHeader checks them in a copy of a peer's header, of which it is one.
+func checkHeader(bytes []byte, magic string, nameAt int, service, of string) error {
+	name, ok := nameFrom(bytes[nameAt : nameAt+64])
+	switch {
+	case string(bytes[:8]) != magic:
+		return memoryFault("magic of the " + of)
+	case le.Uint32(bytes[0x08:]) != 1:
+		return memoryFault("layout of the " + of)
+	case !ok || name != service:
+		return memoryFault("service name of the " + of)
+	}
+	return nil
+}
 
 // write fills a fresh page: its header, and the first values of its words.
 func (h pageHeader) write(page words) {
-	copy(page, pageMagic)
-	le.PutUint32(page[0x08:], 1)
+	startHeader(page, pageMagic, 0x28, h.name)
 	le.PutUint32(page[0x0c:], h.role)
 	le.PutUint64(page[0x10:], h.session)
 	le.PutUint32(page[0x18:], h.pid)
 	le.PutUint32(page[0x1c:], h.laneSize)
 	le.PutUint64(page[0x20:], h.created)
-	copy(page[0x28:0x68], h.name)
 	page.store(wordWantData, never)
 	page.store(wordWantSpace, never)
 	page.store(wordState, 1)
@@ -96,44 +116,29 @@ func (f memoryFault) Error() string { return "shared memory: wrong " + string(f)
 
 // check compares a copy of a peer's header with what it has to be; pid and created are for display only.
 func (h pageHeader) check(bytes []byte) error {
-	name, ok := nameFrom(bytes[0x28:0x68])
+	if err := checkHeader(bytes, pageMagic, 0x28, h.name, "page"); err != nil {
+		return err
+	}
 	switch {
-	case string(bytes[:8]) != pageMagic:
-		return memoryFault("magic")
-	case le.Uint32(bytes[0x08:]) != 1:
-		return memoryFault("layout")
 	case le.Uint32(bytes[0x0c:]) != h.role:
 		return memoryFault("role")
 	case le.Uint64(bytes[0x10:]) != h.session:
 		return memoryFault("session")
 	case le.Uint32(bytes[0x1c:]) != h.laneSize:
 		return memoryFault("lane size")
-	case !ok || name != h.name:
-		return memoryFault("service name")
 	}
 	return nil
 }
 
 func writeBoard(board words, pid uint32, created uint64, name string) {
-	copy(board, boardMagic)
-	le.PutUint32(board[0x08:], 1)
+	startHeader(board, boardMagic, 0x18, name)
 	le.PutUint32(board[0x0c:], pid)
 	le.PutUint64(board[0x10:], created)
-	copy(board[0x18:0x58], name)
 	board.store(wordServing, 1)
 }
 
 func checkBoard(bytes []byte, service string) error {
-	name, ok := nameFrom(bytes[0x18:0x58])
-	switch {
-	case string(bytes[:8]) != boardMagic:
-		return memoryFault("magic of the board")
-	case le.Uint32(bytes[0x08:]) != 1:
-		return memoryFault("layout of the board")
-	case !ok || name != service:
-		return memoryFault("service name of the board")
-	}
-	return nil
+	return checkHeader(bytes, boardMagic, 0x18, service, "board")
 }
 
 // ringHeader is what stands in a broadcast ring once.
@@ -143,32 +148,23 @@ type ringHeader struct {
 	name         string
 }
 
-const ringHeaderSize = 0x80
-
 func (h ringHeader) write(ring words) {
-	copy(ring, broadcastMagic)
-	le.PutUint32(ring[0x08:], 1)
+	startHeader(ring, broadcastMagic, 0x20, h.name)
 	le.PutUint32(ring[0x0c:], h.size)
 	le.PutUint32(ring[0x10:], h.number)
 	le.PutUint64(ring[0x18:], h.first)
-	copy(ring[0x20:0x60], h.name)
 	ring.store(wordLatest, never)
 }
 
 func parseRing(bytes []byte, service string) (ringHeader, error) {
-	name, ok := nameFrom(bytes[0x20:0x60])
-	h := ringHeader{size: le.Uint32(bytes[0x0c:]), number: le.Uint32(bytes[0x10:]), first: le.Uint64(bytes[0x18:]), name: name}
-	switch {
-	case string(bytes[:8]) != broadcastMagic:
-		return h, memoryFault("magic of the broadcast ring")
-	case le.Uint32(bytes[0x08:]) != 1:
-		return h, memoryFault("layout of the broadcast ring")
-	case !isLaneSize(uint64(h.size)):
-		return h, memoryFault("size of the broadcast ring")
-	case !ok || name != service:
-		return h, memoryFault("service name of the broadcast ring")
+	h := ringHeader{
+		size: le.Uint32(bytes[0x0c:]), number: le.Uint32(bytes[0x10:]), first: le.Uint64(bytes[0x18:]), name: service,
 	}
-	return h, nil
+	err := checkHeader(bytes, broadcastMagic, 0x20, service, "broadcast ring")
+	if err == nil && !isLaneSize(uint64(h.size)) {
+		err = memoryFault("size of the broadcast ring")
+	}
+	return h, err
 }
 
 // fault is a rule of docs/wire.md that a peer broke; the numbers are those of the vectors.

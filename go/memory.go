@@ -144,6 +144,21 @@ func mapPeers(fd int, size uint64, constant bool) ([]byte, error) {
 	return mem, nil
 }
 
+// mapChecked maps memory from a peer whose header, of which this gets a copy, is as it should be.
+func mapChecked(fd int, size uint64, check func(header []byte) error) ([]byte, error) {
+	mem, err := mapPeers(fd, size, false)
+	if err != nil {
+		return nil, err
+	}
+	var header [memoryHeaderSize]byte
+	copy(header[:], mem)
+	if err := check(header[:]); err != nil {
+		unmap(mem)
+		return nil, err
+	}
+	return mem, nil
+}
+
 func verify(fd int, size uint64, constant bool) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {

@@ -51,17 +51,12 @@ func (e *end) startPage(session uint64) {
 func (e *end) join(own, peers limits, peerLane uint32, pageFD, laneFD int) error {
 	e.limits, e.peers, e.agreed = own, peers, own.agree(peers)
 	e.largest = uint64(max(e.agreed.maxLane, e.tx.epoch.size))
-	peer, err := mapPeers(pageFD, pageSize, false)
+	expected := pageHeader{role: roleClient + roleServer - e.role, session: e.session, laneSize: peerLane, name: e.service}
+	peer, err := mapChecked(pageFD, pageSize, expected.check)
 	if err != nil {
 		return err
 	}
 	e.peer = peer
-	var header [pageHeaderSize]byte
-	copy(header[:], peer)
-	expected := pageHeader{role: roleClient + roleServer - e.role, session: e.session, laneSize: peerLane, name: e.service}
-	if err := expected.check(header[:]); err != nil {
-		return err
-	}
 	lane, err := mapPeers(laneFD, uint64(peerLane), false)
 	if err != nil {
 		return err

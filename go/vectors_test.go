@@ -174,7 +174,7 @@ func TestVectorsOfControlMessagesToRefuse(t *testing.T) {
 	}
 }
 
-func checkHeader(t testing.TB, v vector) error {
+func checkMemory(t testing.TB, v vector) error {
 	b := v.bytes(t, "bytes")
 	expected := pageHeader{session: 7, laneSize: 4096, name: "increment"}
 	switch v.text("of") {
@@ -190,7 +190,7 @@ func checkHeader(t testing.TB, v vector) error {
 
 func TestVectorsOfMemory(t *testing.T) {
 	for _, v := range vectors(t, "memory.txt") {
-		if err := checkHeader(t, v); err != nil {
+		if err := checkMemory(t, v); err != nil {
 			t.Errorf("%s: %v", v.name, err)
 		}
 		h := v.bytes(t, "bytes")
@@ -208,7 +208,7 @@ func TestVectorsOfMemory(t *testing.T) {
 		}
 	}
 	for _, v := range vectors(t, "memory-bad.txt") {
-		if checkHeader(t, v) == nil {
+		if checkMemory(t, v) == nil {
 			t.Errorf("%s was taken", v.name)
 		}
 	}

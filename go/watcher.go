@@ -109,18 +109,14 @@ func (w *watcher) mapRing(ctx context.Context) error {
 	if !isLaneSize(size) || p.came.len != broadcastStart+size {
 		return w.wrong(faultMemory)
 	}
-	mem, err := mapPeers(p.came.fd, p.came.len, false)
+	var h ringHeader
+	mem, err := mapChecked(p.came.fd, p.came.len, func(header []byte) (err error) {
+		if h, err = parseRing(header, w.service); err == nil && (h.size != got.size || h.number != got.number) {
+			err = faultMemory
+		}
+		return err
+	})
 	if err != nil {
-		return w.wrong(err)
-	}
-	var bytes [ringHeaderSize]byte
-	copy(bytes[:], mem)
-	h, err := parseRing(bytes[:], w.service)
-	if err == nil && (h.size != got.size || h.number != got.number) {
-		err = faultMemory
-	}
-	if err != nil {
-		unmap(mem)
 		return w.wrong(err)
 	}
 	cast := newCastReader(mem, h)
