@@ -161,7 +161,7 @@ func (s *serverSession) open(c *candidate) error {
 	}
 	s.rungBy = doorbells{doorbell, h.doorbell}
 	s.start()
-	err = s.sock.send(opening(controlReady, 0, number), true)
+	err = s.sock.send(numbered(controlReady, 0, number), true)
 	if err != nil {
 		s.mu.Lock()
 		s.shut(closeNormal)

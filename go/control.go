@@ -67,6 +67,17 @@ func (l limits) agree(other limits) limits {
 	}
 }
 
+func (l limits) write(b []byte) {
+	le.PutUint32(b, l.leastLane)
+	le.PutUint32(b[4:], l.maxLane)
+	le.PutUint64(b[8:], l.maxMessage)
+	le.PutUint64(b[16:], l.maxShared)
+}
+
+func limitsFrom(b []byte) limits {
+	return limits{le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:])}
+}
+
 type hello struct {
 	min, max     uint16
 	method       uint32
@@ -177,10 +188,7 @@ func (h hello) encode() []byte {
 	if h.ringsEventfd {
 		le.PutUint32(b[0x70:], 1)
 	}
-	le.PutUint32(b[0x74:], h.limits.leastLane)
-	le.PutUint32(b[0x78:], h.limits.maxLane)
-	le.PutUint64(b[0x7c:], h.limits.maxMessage)
-	le.PutUint64(b[0x84:], h.limits.maxShared)
+	h.limits.write(b[0x74:])
 	le.PutUint64(b[0x8c:], h.schema)
 	return b
 }
@@ -193,11 +201,7 @@ func parseHello(b []byte) (hello, error) {
 	h := hello{
 		min: le.Uint16(b[0x08:]), max: le.Uint16(b[0x0a:]), method: le.Uint32(b[0x0c:]), features: le.Uint64(b[0x10:]),
 		service: name, token: [16]byte(b[0x58:0x68]), lane: le.Uint32(b[0x68:]), doorbell: Doorbell(le.Uint32(b[0x6c:])),
-		limits: limits{
-			leastLane: le.Uint32(b[0x74:]), maxLane: le.Uint32(b[0x78:]),
-			maxMessage: le.Uint64(b[0x7c:]), maxShared: le.Uint64(b[0x84:]),
-		},
-		schema: le.Uint64(b[0x8c:]),
+		limits: limitsFrom(b[0x74:]), schema: le.Uint64(b[0x8c:]),
 	}
 	if h.doorbell < DoorbellFutex || h.doorbell > DoorbellSocket {
 		return hello{}, controlFault("doorbell")
@@ -218,10 +222,7 @@ func (w welcome) encode(fds int) []byte {
 	le.PutUint64(b[0x18:], w.session)
 	le.PutUint32(b[0x20:], uint32(w.doorbell))
 	le.PutUint32(b[0x24:], w.maxBatch)
-	le.PutUint32(b[0x28:], w.limits.leastLane)
-	le.PutUint32(b[0x2c:], w.limits.maxLane)
-	le.PutUint64(b[0x30:], w.limits.maxMessage)
-	le.PutUint64(b[0x38:], w.limits.maxShared)
+	w.limits.write(b[0x28:])
 	le.PutUint64(b[0x40:], w.schema)
 	return b
 }
@@ -230,11 +231,7 @@ func parseWelcome(b []byte, fds int) (welcome, error) {
 	w := welcome{
 		version: le.Uint16(b[0x08:]), lane: le.Uint32(b[0x0c:]), features: le.Uint64(b[0x10:]),
 		session: le.Uint64(b[0x18:]), doorbell: Doorbell(le.Uint32(b[0x20:])), maxBatch: le.Uint32(b[0x24:]),
-		limits: limits{
-			leastLane: le.Uint32(b[0x28:]), maxLane: le.Uint32(b[0x2c:]),
-			maxMessage: le.Uint64(b[0x30:]), maxShared: le.Uint64(b[0x38:]),
-		},
-		schema: le.Uint64(b[0x40:]),
+		limits: limitsFrom(b[0x28:]), schema: le.Uint64(b[0x40:]),
 	}
 	if le.Uint16(b[0x0a:]) != 0 {
 		return welcome{}, controlFault("reserved field")
@@ -294,10 +291,10 @@ func parseRefuse(b []byte) (refuse, error) {
 	return r, nil
 }
 
-// opening is ATTACH or READY: the number of the session.
-func opening(kind controlKind, fds int, session uint64) []byte {
+// numbered is a message whose only field is a number: ATTACH and READY, of the session, and LANE, of the epoch.
+func numbered(kind controlKind, fds int, number uint64) []byte {
 	b := prefix(kind, fds)
-	le.PutUint64(b[8:], session)
+	le.PutUint64(b[8:], number)
 	return b
 }
 
@@ -305,8 +302,7 @@ func opening(kind controlKind, fds int, session uint64) []byte {
 type passed struct{ id, generation, len uint64 }
 
 func (p passed) encode() []byte {
-	b := prefix(controlAttachment, 1)
-	le.PutUint64(b[0x08:], p.id)
+	b := numbered(controlAttachment, 1, p.id)
 	le.PutUint64(b[0x10:], p.generation)
 	le.PutUint64(b[0x18:], p.len)
 	return b
@@ -322,9 +318,3 @@ type epoch struct{ number, size uint32 }
 func (e epoch) id() uint64 { return uint64(e.number) | uint64(e.size)<<32 }
 
 func epochFrom(id uint64) epoch { return epoch{uint32(id), uint32(id >> 32)} }
-
-func (e epoch) encode() []byte {
-	b := prefix(controlLane, 1)
-	le.PutUint64(b[8:], e.id())
-	return b
-}

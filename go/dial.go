@@ -227,7 +227,7 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 	if len(fds) == 4 {
 		s.peerBell, fds = fds[3], fds[:3]
 	}
-	err = s.sock.send(opening(controlAttach, len(own), w.session), true, own...)
+	err = s.sock.send(numbered(controlAttach, len(own), w.session), true, own...)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return err
 	}

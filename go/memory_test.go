@@ -107,7 +107,7 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	}
 	s.startPage(w.session)
 	// The lane, where an eventfd has to be.
-	if err := sock.send(opening(controlAttach, 3, w.session), true, own[0], own[1], own[1]); err != nil {
+	if err := sock.send(numbered(controlAttach, 3, w.session), true, own[0], own[1], own[1]); err != nil {
 		t.Fatal(err)
 	}
 	closeOwn(own[:2]...)

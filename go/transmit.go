@@ -148,7 +148,7 @@ func (e *end) switchLane(size uint64) bool {
 	if err != nil {
 		return false
 	}
-	err = e.sock.send(next.encode(), false, fd)
+	err = e.sock.send(numbered(controlLane, 1, next.id()), false, fd)
 	closeOwn(fd)
 	if err != nil {
 		unmap(mem)

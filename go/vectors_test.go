@@ -109,12 +109,10 @@ func reencode(b []byte, fds int) ([]byte, error) {
 		return r.encode(), err
 	case controlAttachment:
 		return parsePassed(b).encode(), nil
-	case controlLane:
-		return epochFrom(le.Uint64(b[8:])).encode(), nil
 	case controlRing:
 		return prefix(kind, fds), nil
 	}
-	return opening(kind, fds, le.Uint64(b[8:])), nil
+	return numbered(kind, fds, le.Uint64(b[8:])), nil
 }
 
 func TestVectorsOfControlMessages(t *testing.T) {
