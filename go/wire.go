@@ -3,8 +3,10 @@
 package bellwire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -158,24 +160,13 @@ func validName(name string) bool {
 
 // nameFrom takes a name out of its 64 bytes.
 func nameFrom(field []byte) (string, bool) {
-	end := len(field)
-	for end > 0 && field[end-1] == 0 {
-		end--
-	}
-	name := string(field[:end])
-	return name, validName(name) && end < len(field)
+	name := string(bytes.TrimRight(field, "\x00"))
+	return name, validName(name)
 }
 
 // isText reports whether bytes are UTF-8 without control characters.
-func isText(bytes []byte) bool {
-	for len(bytes) > 0 {
-		r, n := utf8.DecodeRune(bytes)
-		if r == utf8.RuneError && n <= 1 || r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return false
-		}
-		bytes = bytes[n:]
-	}
-	return true
+func isText(text []byte) bool {
+	return utf8.Valid(text) && !bytes.ContainsFunc(text, unicode.IsControl)
 }
 
 var le = binary.LittleEndian

@@ -5,9 +5,13 @@
 package cgroups
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"path"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -251,44 +255,11 @@ func (r *reader) take(count int) ([]Pair, error) {
 	return list, nil
 }
 
-func isZero(b []byte) bool {
-	for _, value := range b {
-		if value != 0 {
-			return false
-		}
-	}
-	return true
-}
+func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func isText(text string) bool {
-	if !utf8.ValidString(text) {
-		return false
-	}
-	for _, r := range text {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return false
-		}
-	}
-	return true
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // isPath reports whether a path can be appended to a mount point and leads nowhere else.
-func isPath(path string) bool {
-	if path == "/" {
-		return true
-	}
-	if path[0] != '/' {
-		return false
-	}
-	for at := 0; at < len(path); {
-		next := at + 1
-		for next < len(path) && path[next] != '/' {
-			next++
-		}
-		if part := path[at+1 : next]; part == "" || part == "." || part == ".." {
-			return false
-		}
-		at = next
-	}
-	return true
-}
+func isPath(text string) bool { return path.IsAbs(text) && path.Clean(text) == text }
