@@ -136,15 +136,7 @@ func Events(ctx context.Context, dir, service string, list ...Option) iter.Seq2[
 			return
 		}
 		defer s.Close()
-		for {
-			event, err := s.Next(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if !yield(event, err) || err != nil {
-				return
-			}
-		}
+		yieldEach(ctx, s.Next, yield)
 	}
 }
 

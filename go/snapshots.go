@@ -147,14 +147,6 @@ func Snapshots(ctx context.Context, dir, service string, list ...Option) iter.Se
 			return
 		}
 		defer r.Close()
-		for {
-			snapshot, err := r.Next(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if !yield(snapshot, err) || err != nil {
-				return
-			}
-		}
+		yieldEach(ctx, r.Next, yield)
 	}
 }

@@ -147,6 +147,16 @@ func (w *watcher) waitAbove(ctx context.Context, generation uint64) error {
 
 var errNoGeneration = &ended{errors.New("bellwire: the service has neither snapshots nor events"), ExecutedYes}
 
+// yieldEach yields what next returns, until the context ends or the loop does. An error is the last thing that it yields.
+func yieldEach[T any](ctx context.Context, next func(context.Context) (T, error), yield func(T, error) bool) {
+	for {
+		value, err := next(ctx)
+		if ctx.Err() != nil || !yield(value, err) || err != nil {
+			return
+		}
+	}
+}
+
 // survive waits for a provider after an error that says that there is none, or that it is busy. Other errors are returned.
 func (w *watcher) survive(ctx context.Context, err error) error {
 	var refused *Refused
