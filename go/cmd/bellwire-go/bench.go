@@ -71,9 +71,7 @@ func bench(ctx context.Context, end string, list []bellwire.Option) error {
 
 // benchServe answers calls and a Unix socket with what was sent.
 func benchServe(ctx context.Context, dir string, list []bellwire.Option) error {
-	server, err := bellwire.Listen(dir, benchService, func(_ context.Context, request, answer []byte) ([]byte, error) {
-		return append(answer, request...), nil
-	}, list...)
+	server, err := bellwire.Listen(dir, benchService, echo, list...)
 	if err != nil {
 		return err
 	}

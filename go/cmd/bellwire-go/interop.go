@@ -30,9 +30,11 @@ const (
 
 // Scenarios are the rows that a client plays, beside those that kill a process.
 var scenarios = map[string]func(context.Context, []bellwire.Option) error{
-	"calls": interopCalls, "pipeline": interopPipeline, "batches": interopBatches, "posts": interopPosts,
-	"resize": interopResize, "cancel": interopCancel, "deadlines": interopDeadlines, "fingerprint": interopFingerprint,
-	"method": interopMethod, "vectors": interopVectors, "largest": interopLargest, "snapshots": interopSnapshots, "events": interopEvents, "restart": interopRestart, "forever": interopForever,
+	"calls": onEcho(interopCalls), "largest": onEcho(interopLargest), "pipeline": onEcho(interopPipeline),
+	"batches": onEcho(interopBatches), "posts": onEcho(interopPosts), "resize": onEcho(interopResize),
+	"cancel": onEcho(interopCancel), "deadlines": onEcho(interopDeadlines), "forever": onEcho(interopForever),
+	"fingerprint": interopFingerprint, "method": interopMethod, "vectors": interopVectors,
+	"snapshots": interopSnapshots, "events": interopEvents, "restart": interopRestart,
 }
 
 func interopDoorbell(name string) (bellwire.Option, error) {
@@ -93,16 +95,12 @@ func interopServe(ctx context.Context, list []bellwire.Option) error {
 		return err
 	}
 	defer server.Close()
-	typed, err := bellwire.Listen(bellwire.RunDir(), typedService, func(_ context.Context, request, answer []byte) ([]byte, error) {
-		return append(answer, request...), nil
-	}, append(list, bellwire.Schema("bytes -> bytes"))...)
+	typed, err := bellwire.Listen(bellwire.RunDir(), typedService, echo, append(list, bellwire.Schema("bytes -> bytes"))...)
 	if err != nil {
 		return err
 	}
 	defer typed.Close()
-	increment, err := bellwire.Listen(bellwire.RunDir(), vectorService, func(_ context.Context, request, answer []byte) ([]byte, error) {
-		return append(answer, request...), nil
-	}, append(list, bellwire.Fingerprint(vectorSchema))...)
+	increment, err := bellwire.Listen(bellwire.RunDir(), vectorService, echo, append(list, bellwire.Fingerprint(vectorSchema))...)
 	if err != nil {
 		return err
 	}
@@ -168,14 +166,16 @@ func expect(holds bool, what string) error {
 	return errors.New(what)
 }
 
-// withEcho plays a scenario on one session.
-func withEcho(ctx context.Context, list []bellwire.Option, play func(*bellwire.Session) error) error {
-	s, err := bellwire.Dial(ctx, bellwire.RunDir(), echoService, list...)
-	if err != nil {
-		return err
+// onEcho is a scenario on one session.
+func onEcho(play func(context.Context, *bellwire.Session) error) func(context.Context, []bellwire.Option) error {
+	return func(ctx context.Context, list []bellwire.Option) error {
+		s, err := bellwire.Dial(ctx, bellwire.RunDir(), echoService, list...)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return play(ctx, s)
 	}
-	defer s.Close()
-	return play(s)
 }
 
 func callOf(ctx context.Context, s *bellwire.Session, length int) error {
@@ -187,134 +187,120 @@ func callOf(ctx context.Context, s *bellwire.Session, length int) error {
 	return expect(bytes.Equal(answer, request), fmt.Sprintf("the answer to %d bytes", length))
 }
 
-func interopCalls(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		for _, n := range []int{0, 1, 16, 2000, 8145, 100_000, 1 << 20, 5 << 20} {
-			if err := callOf(ctx, s, n); err != nil {
-				return err
-			}
+func interopCalls(ctx context.Context, s *bellwire.Session) error {
+	for _, n := range []int{0, 1, 16, 2000, 8145, 100_000, 1 << 20, 5 << 20} {
+		if err := callOf(ctx, s, n); err != nil {
+			return err
 		}
-		_, err := s.Call(ctx, []byte("fail"))
-		var failed *bellwire.CallError
-		return expect(errors.As(err, &failed) && failed.Reason == "as asked" && failed.Code == 404, fmt.Sprintf("fail: %v", err))
-	})
+	}
+	_, err := s.Call(ctx, []byte("fail"))
+	var failed *bellwire.CallError
+	return expect(errors.As(err, &failed) && failed.Reason == "as asked" && failed.Code == 404, fmt.Sprintf("fail: %v", err))
 }
 
-func interopLargest(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error { return callOf(ctx, s, 64<<20-64) })
+func interopLargest(ctx context.Context, s *bellwire.Session) error {
+	return callOf(ctx, s, 64<<20-64)
 }
 
-func interopPipeline(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		waiting := make([]*bellwire.Pending, 20_000)
-		for i := range waiting {
-			p, err := s.Submit(ctx, binary.LittleEndian.AppendUint64(nil, uint64(i)))
-			if err != nil {
-				return err
-			}
-			waiting[i] = p
-		}
-		for i, p := range waiting {
-			answer, err := p.Wait(ctx)
-			if err != nil {
-				return err
-			}
-			if err := expect(binary.LittleEndian.Uint64(answer) == uint64(i), "an answer of the pipeline"); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func interopBatches(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		requests := make([][]byte, 1000)
-		for i := range requests {
-			requests[i] = pattern(uint64(i), 8+i%100)
-		}
-		answers, err := s.Batch(ctx, requests)
+func interopPipeline(ctx context.Context, s *bellwire.Session) error {
+	waiting := make([]*bellwire.Pending, 20_000)
+	for i := range waiting {
+		p, err := s.Submit(ctx, binary.LittleEndian.AppendUint64(nil, uint64(i)))
 		if err != nil {
 			return err
 		}
-		for i, answer := range answers {
-			if err := expect(answer.Status == bellwire.StatusOK && bytes.Equal(answer.Bytes, requests[i]), "an item"); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func interopPosts(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		count := func() (uint64, error) {
-			answer, err := s.Call(ctx, []byte("count"))
-			if err != nil {
-				return 0, err
-			}
-			return binary.LittleEndian.Uint64(answer), nil
-		}
-		before, err := count()
+		waiting[i] = p
+	}
+	for i, p := range waiting {
+		answer, err := p.Wait(ctx)
 		if err != nil {
 			return err
 		}
-		for range 10_000 {
-			if err := s.Post(ctx, []byte("+")); err != nil {
-				return err
-			}
-		}
-		if err := s.Flush(ctx); err != nil {
+		if err := expect(binary.LittleEndian.Uint64(answer) == uint64(i), "an answer of the pipeline"); err != nil {
 			return err
 		}
-		// Taken is not handled, where handlers run at once.
-		for {
-			after, err := count()
-			if err != nil || after == before+10_000 {
-				return err
-			}
-		}
-	})
+	}
+	return nil
 }
 
-func interopResize(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		for range 3 {
-			if err := callOf(ctx, s, 900_000); err != nil {
-				return err
-			}
-			if err := s.Trim(ctx); err != nil {
-				return err
-			}
-			if err := callOf(ctx, s, 10); err != nil {
-				return err
-			}
+func interopBatches(ctx context.Context, s *bellwire.Session) error {
+	requests := make([][]byte, 1000)
+	for i := range requests {
+		requests[i] = pattern(uint64(i), 8+i%100)
+	}
+	answers, err := s.Batch(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for i, answer := range answers {
+		if err := expect(answer.Status == bellwire.StatusOK && bytes.Equal(answer.Bytes, requests[i]), "an item"); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-func interopCancel(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		p, err := s.Submit(ctx, []byte("sleep"))
+func interopPosts(ctx context.Context, s *bellwire.Session) error {
+	count := func() (uint64, error) {
+		answer, err := s.Call(ctx, []byte("count"))
 		if err != nil {
+			return 0, err
+		}
+		return binary.LittleEndian.Uint64(answer), nil
+	}
+	before, err := count()
+	if err != nil {
+		return err
+	}
+	for range 10_000 {
+		if err := s.Post(ctx, []byte("+")); err != nil {
 			return err
 		}
-		p.Cancel()
-		return callOf(ctx, s, 100)
-	})
+	}
+	if err := s.Flush(ctx); err != nil {
+		return err
+	}
+	// Taken is not handled, where handlers run at once.
+	for {
+		after, err := count()
+		if err != nil || after == before+10_000 {
+			return err
+		}
+	}
 }
 
-func interopDeadlines(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
-		defer cancel()
-		_, err := s.Call(short, []byte("sleep"))
-		if err := expect(errors.Is(err, context.DeadlineExceeded), fmt.Sprintf("deadline: %v", err)); err != nil {
+func interopResize(ctx context.Context, s *bellwire.Session) error {
+	for range 3 {
+		if err := callOf(ctx, s, 900_000); err != nil {
 			return err
 		}
-		return callOf(ctx, s, 100)
-	})
+		if err := s.Trim(ctx); err != nil {
+			return err
+		}
+		if err := callOf(ctx, s, 10); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func interopCancel(ctx context.Context, s *bellwire.Session) error {
+	p, err := s.Submit(ctx, []byte("sleep"))
+	if err != nil {
+		return err
+	}
+	p.Cancel()
+	return callOf(ctx, s, 100)
+}
+
+func interopDeadlines(ctx context.Context, s *bellwire.Session) error {
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	defer cancel()
+	_, err := s.Call(short, []byte("sleep"))
+	if err := expect(errors.Is(err, context.DeadlineExceeded), fmt.Sprintf("deadline: %v", err)); err != nil {
+		return err
+	}
+	return callOf(ctx, s, 100)
 }
 
 func interopFingerprint(ctx context.Context, list []bellwire.Option) error {
@@ -409,12 +395,10 @@ func interopRestart(ctx context.Context, list []bellwire.Option) error {
 	return nil
 }
 
-func interopForever(ctx context.Context, list []bellwire.Option) error {
-	return withEcho(ctx, list, func(s *bellwire.Session) error {
-		for {
-			if err := callOf(ctx, s, 100_000); err != nil {
-				return err
-			}
+func interopForever(ctx context.Context, s *bellwire.Session) error {
+	for {
+		if err := callOf(ctx, s, 100_000); err != nil {
+			return err
 		}
-	})
+	}
 }

@@ -62,10 +62,13 @@ func run(ctx context.Context, command, service string, args []string, timeout ti
 	return fmt.Errorf("no command %q\n%s", command, usage)
 }
 
+// echo answers each request with itself.
+func echo(_ context.Context, request, answer []byte) ([]byte, error) {
+	return append(answer, request...), nil
+}
+
 func serve(ctx context.Context, dir, service string, list []bellwire.Option) error {
-	server, err := bellwire.Listen(dir, service, func(_ context.Context, request, answer []byte) ([]byte, error) {
-		return append(answer, request...), nil
-	}, list...)
+	server, err := bellwire.Listen(dir, service, echo, list...)
 	if err != nil {
 		return err
 	}
