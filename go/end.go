@@ -262,18 +262,20 @@ func (e *end) shut(reason closeReason) {
 }
 
 func (e *end) releaseIfUnused() {
-	if !e.closed || e.users > 0 || e.own == nil {
-		return
+	if e.closed && e.users == 0 && e.own != nil {
+		e.release()
 	}
-	unmap(e.own)
-	unmap(e.peer)
-	unmap(e.tx.mem)
-	unmap(e.rx.mem)
-	unmap(e.board)
-	e.board = nil
-	e.own, e.peer, e.tx.mem, e.rx.mem = nil, nil, nil, nil
+}
+
+func (e *end) release() {
+	for _, mem := range [][]byte{e.own, e.peer, e.board, e.tx.mem, e.rx.mem} {
+		unmap(mem)
+	}
+	e.own, e.peer, e.board, e.tx.mem, e.rx.mem = nil, nil, nil, nil, nil
 	e.box.close()
-	e.bell.close()
+	if e.bell != nil {
+		e.bell.close()
+	}
 	if e.peerBell >= 0 {
 		closeStrange(e.peerBell)
 		e.peerBell = -1

@@ -69,15 +69,7 @@ func (e *end) join(own, peers limits, peerLane uint32, pageFD, laneFD int) error
 
 // discard gives back what an end that did not open has.
 func (e *end) discard() {
-	for _, mem := range [][]byte{e.own, e.peer, e.board, e.tx.mem, e.rx.mem} {
-		unmap(mem)
-	}
-	if e.bell != nil {
-		e.bell.close()
-	}
-	if e.peerBell >= 0 {
-		closeStrange(e.peerBell)
-	}
+	e.release()
 	_ = e.pidfd.Close() // of nil, too
 }
 
