@@ -33,7 +33,6 @@ func await(ctx context.Context, dir, service string, o options) (*Session, error
 			unwatched = a.watch(dir)
 		}
 		s, err := dial(ctx, dir, service, o)
-		var refused *Refused
 		switch {
 		case err == nil:
 			return s, nil
@@ -47,7 +46,7 @@ func await(ctx context.Context, dir, service string, o options) (*Session, error
 			wait = least
 			continue
 		case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
-		case errors.As(err, &refused) && (refused.Code == RefusedQuota || refused.Code == RefusedStopping || refused.Code == RefusedResources):
+		case isRefusal(err, RefusedQuota, RefusedStopping, RefusedResources):
 		default:
 			return nil, err
 		}

@@ -116,9 +116,7 @@ func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.peerIsGone(nil)
-	s.mu.Unlock()
+	s.losesPeer()
 	if err := <-failed; !errors.Is(err, ErrAbsent) || ExecutedOf(err) != ExecutedMaybe {
 		t.Error(err, ExecutedOf(err))
 	}

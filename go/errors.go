@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -67,6 +68,12 @@ type Refused struct {
 
 func (r *Refused) Error() string {
 	return fmt.Sprintf("bellwire: the provider refused the session: %s: %s", refuseNames[r.Code], r.Reason)
+}
+
+// isRefusal reports whether a server refused a session for one of these reasons.
+func isRefusal(err error, codes ...RefuseCode) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
 }
 
 // CallError is an answer with a status other than ok. A handler that returns one with [StatusFailed] gives the caller a code

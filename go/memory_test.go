@@ -3,7 +3,6 @@
 package bellwire
 
 import (
-	"errors"
 	"os"
 	"testing"
 
@@ -112,8 +111,7 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	}
 	closeOwn(own[:2]...)
 	_, _, err = s.receiveOpening(controlReady)
-	var refused *Refused
-	if !errors.As(err, &refused) || refused.Code != RefusedProtocol {
+	if !isRefusal(err, RefusedProtocol) {
 		t.Fatal(err)
 	}
 }

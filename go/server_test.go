@@ -84,15 +84,13 @@ func TestASessionIsRefusedWithTheReason(t *testing.T) {
 		RefusedSchema:  {Token([16]byte{1}), Schema("u64 -> u32")},
 	} {
 		_, err := Dial(t.Context(), dir, "echo", list...)
-		var refused *Refused
-		if !errors.As(err, &refused) || refused.Code != code {
+		if !isRefusal(err, code) {
 			t.Fatal(code, err)
 		}
 	}
 	dialed(t, dir, "echo", Token([16]byte{1}), Schema("u64 -> u64"))
 	_, err := Dial(t.Context(), dir, "echo", Token([16]byte{1}))
-	var refused *Refused
-	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
+	if !isRefusal(err, RefusedQuota) {
 		t.Fatal(err)
 	}
 }
@@ -156,8 +154,7 @@ func admitted(t *testing.T, dir, service string, list ...Option) *Session {
 	t.Helper()
 	for {
 		s, err := Dial(t.Context(), dir, service, list...)
-		var refused *Refused
-		if errors.As(err, &refused) && refused.Code == RefusedQuota {
+		if isRefusal(err, RefusedQuota) {
 			continue
 		}
 		if err != nil {
@@ -240,8 +237,7 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 		open = append(open, admitted(t, dir, "echo"))
 	}
 	_, err := Dial(t.Context(), dir, "echo")
-	var refused *Refused
-	if !errors.As(err, &refused) || refused.Code != RefusedQuota {
+	if !isRefusal(err, RefusedQuota) {
 		t.Fatal(err)
 	}
 	open[0].Close()

@@ -98,8 +98,13 @@ func (e *end) watchProcess() {
 		return
 	}
 	if raw.Read(hasEnded) == nil {
-		e.mu.Lock()
-		e.peerIsGone(nil)
-		e.mu.Unlock()
+		e.losesPeer()
 	}
+}
+
+// losesPeer notes that the peer's process has ended.
+func (e *end) losesPeer() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.peerIsGone(nil)
 }

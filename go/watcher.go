@@ -159,7 +159,6 @@ func yieldEach[T any](ctx context.Context, next func(context.Context) (T, error)
 
 // survive waits for a provider after an error that says that there is none, or that it is busy. Other errors are returned.
 func (w *watcher) survive(ctx context.Context, err error) error {
-	var refused *Refused
 	switch {
 	case err == nil:
 		return nil
@@ -171,7 +170,7 @@ func (w *watcher) survive(ctx context.Context, err error) error {
 			s.Close()
 		}
 		return err
-	case errors.Is(err, ErrBusy), errors.As(err, &refused) && refused.Code == RefusedQuota:
+	case errors.Is(err, ErrBusy), isRefusal(err, RefusedQuota):
 		select {
 		case <-time.After(retryAfter):
 			return nil
