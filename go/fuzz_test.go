@@ -6,13 +6,15 @@ import (
 	"bytes"
 	"testing"
 	"unsafe"
+
+	"bellwire.dev/go/internal/vectors"
 )
 
 // seeds adds the bytes of every case of some vectors.
 func seeds(f *testing.F, key string, files ...string) {
 	for _, file := range files {
-		for _, v := range vectors(f, file) {
-			f.Add(v.bytes(f, key))
+		for _, v := range casesOf(f, file) {
+			f.Add(v.Bytes(f, key))
 		}
 	}
 }
@@ -99,17 +101,17 @@ func alignedMemory(size int) []byte {
 // FuzzBroadcastRing reads a ring whose bytes and words are the peer's.
 func FuzzBroadcastRing(f *testing.F) {
 	for _, file := range []string{"broadcast.txt", "broadcast-bad.txt"} {
-		for _, v := range vectors(f, file) {
-			if v.text("tail") == "" {
+		for _, v := range casesOf(f, file) {
+			if v.Text("tail") == "" {
 				continue
 			}
 			var records []byte
-			for _, line := range v.lines {
+			for _, line := range v.Lines {
 				if line[0] == "records" {
-					records = append(records, unhex(f, line[1][len("0x0000 "):])...)
+					records = append(records, vectors.Bytes(f, line[1][len("0x0000 "):])...)
 				}
 			}
-			f.Add(records, v.number(f, "oldest"), v.number(f, "intent"), v.number(f, "latest"), v.number(f, "tail"))
+			f.Add(records, v.Number(f, "oldest"), v.Number(f, "intent"), v.Number(f, "latest"), v.Number(f, "tail"))
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, oldest, intent, latest, tail uint64) {

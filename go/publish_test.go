@@ -9,28 +9,30 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"bellwire.dev/go/internal/vectors"
 )
 
 // This module tells no changes and follows none: it takes the newest snapshot as a whole.
 func TestVectorsOfBroadcastRings(t *testing.T) {
-	read := func(v vector) (taken []string, err error) {
+	read := func(v vectors.Case) (taken []string, err error) {
 		ring := make(words, broadcastStart+4096)
-		for _, line := range v.lines {
+		for _, line := range v.Lines {
 			switch line[0] {
 			case "oldest":
-				ring.store(wordOldest, number(t, line[1]))
+				ring.store(wordOldest, vectors.Number(t, line[1]))
 			case "intent":
-				ring.store(wordIntent, number(t, line[1]))
+				ring.store(wordIntent, vectors.Number(t, line[1]))
 			case "latest":
-				ring.store(wordLatest, number(t, line[1]))
+				ring.store(wordLatest, vectors.Number(t, line[1]))
 			case "tail":
-				ring.store(wordPublished, number(t, line[1]))
+				ring.store(wordPublished, vectors.Number(t, line[1]))
 			case "records":
 				patch(t, ring[broadcastStart:], line[1])
 			}
 		}
 		c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
-		c.gaps = v.text("newest") != ""
+		c.gaps = v.Text("newest") != ""
 		for {
 			if c.gaps {
 				if there, err := c.toNewest(); !there {
@@ -50,9 +52,9 @@ func TestVectorsOfBroadcastRings(t *testing.T) {
 			taken = append(taken, fmt.Sprintf("%d %d %d %x", r.sequence, r.missed, len(r.bytes), r.bytes[:min(4, len(r.bytes))]))
 		}
 	}
-	for _, v := range vectors(t, "broadcast.txt") {
-		if v.name == "header" {
-			b := v.bytes(t, "header")
+	for _, v := range casesOf(t, "broadcast.txt") {
+		if v.Name == "header" {
+			b := v.Bytes(t, "header")
 			h, err := parseRing(b, "increment")
 			ring := make(words, broadcastStart)
 			h.write(ring)
@@ -62,19 +64,19 @@ func TestVectorsOfBroadcastRings(t *testing.T) {
 			continue
 		}
 		var expected []string
-		for _, line := range v.lines {
+		for _, line := range v.Lines {
 			if line[0] == "taken" || line[0] == "newest" {
 				expected = append(expected, line[1])
 			}
 		}
 		taken, err := read(v)
 		if err != nil || strings.Join(taken, "\n") != strings.Join(expected, "\n") {
-			t.Errorf("%s: %v\n%s", v.name, err, strings.Join(taken, "\n"))
+			t.Errorf("%s: %v\n%s", v.Name, err, strings.Join(taken, "\n"))
 		}
 	}
-	for _, v := range vectors(t, "broadcast-bad.txt") {
+	for _, v := range casesOf(t, "broadcast-bad.txt") {
 		if taken, err := read(v); err == nil {
-			t.Errorf("%s was taken: %v", v.name, taken)
+			t.Errorf("%s was taken: %v", v.Name, taken)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package bellwire
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"net"
 	"os"
@@ -12,83 +11,20 @@ import (
 	"strings"
 	"testing"
 
+	"bellwire.dev/go/internal/vectors"
 	"golang.org/x/sys/unix"
 )
 
-// vector is a case of docs/wire/vectors: its lines in order, and the bytes of each key.
-type vector struct {
-	name  string
-	lines [][2]string
-}
-
-func vectors(t testing.TB, file string) []vector {
+// casesOf are the cases of a file of vectors.
+func casesOf(t testing.TB, file string) []vectors.Case {
 	t.Helper()
-	text, err := os.ReadFile("../docs/wire/vectors/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases []vector
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		key, value, _ := strings.Cut(line, " ")
-		if key == "case" {
-			cases = append(cases, vector{name: value})
-			continue
-		}
-		last := &cases[len(cases)-1]
-		last.lines = append(last.lines, [2]string{key, value})
-	}
-	if len(cases) == 0 {
-		t.Fatal("no cases in ", file)
-	}
-	return cases
-}
-
-func (v vector) text(key string) string {
-	for _, line := range v.lines {
-		if line[0] == key {
-			return line[1]
-		}
-	}
-	return ""
-}
-
-func (v vector) number(t testing.TB, key string) uint64 { return number(t, v.text(key)) }
-
-func number(t testing.TB, text string) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint(text, 0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func (v vector) bytes(t testing.TB, key string) (all []byte) {
-	for _, line := range v.lines {
-		if line[0] == key {
-			all = append(all, unhex(t, line[1])...)
-		}
-	}
-	return all
-}
-
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return vectors.Read(t, "../docs/wire/vectors/"+file)
 }
 
 // patch writes a line OFFSET BYTES into memory.
 func patch(t testing.TB, memory []byte, line string) {
 	offset, text, _ := strings.Cut(line, " ")
-	copy(memory[number(t, offset):], unhex(t, text))
+	copy(memory[vectors.Number(t, offset):], vectors.Bytes(t, text))
 }
 
 // reencode parses a control message and encodes it again.
@@ -116,19 +52,19 @@ func reencode(b []byte, fds int) ([]byte, error) {
 }
 
 func TestVectorsOfControlMessages(t *testing.T) {
-	for _, v := range vectors(t, "control.txt") {
-		b := v.bytes(t, "bytes")
-		again, err := reencode(b, int(v.number(t, "fds")))
+	for _, v := range casesOf(t, "control.txt") {
+		b := v.Bytes(t, "bytes")
+		again, err := reencode(b, int(v.Number(t, "fds")))
 		if err != nil || !bytes.Equal(b, again) {
-			t.Errorf("%s: %v\n%x\n%x", v.name, err, b, again)
+			t.Errorf("%s: %v\n%x\n%x", v.Name, err, b, again)
 		}
 	}
 }
 
 func validHello(t testing.TB) hello {
-	for _, v := range vectors(t, "control.txt") {
-		if v.name == "hello" {
-			h, err := parseHello(v.bytes(t, "bytes"))
+	for _, v := range casesOf(t, "control.txt") {
+		if v.Name == "hello" {
+			h, err := parseHello(v.Bytes(t, "bytes"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,12 +80,12 @@ func TestVectorsOfControlMessagesToRefuse(t *testing.T) {
 	server := options{method: 1, token: h.token, schema: h.schema, limits: limits{
 		leastLane: 4096, maxLane: 8192, maxMessage: 1 << 26, maxShared: 1 << 28,
 	}}
-	for _, v := range vectors(t, "control-bad.txt") {
-		b, fds := v.bytes(t, "bytes"), int(v.number(t, "fds"))
-		if v.text("to") == "server" {
+	for _, v := range casesOf(t, "control-bad.txt") {
+		b, fds := v.Bytes(t, "bytes"), int(v.Number(t, "fds"))
+		if v.Text("to") == "server" {
 			_, err := server.readHello(b, fds, "increment")
-			if err == nil || uint64(refusalFor(err).code) != v.number(t, "refuse") {
-				t.Errorf("%s: %v", v.name, err)
+			if err == nil || uint64(refusalFor(err).code) != v.Number(t, "refuse") {
+				t.Errorf("%s: %v", v.Name, err)
 			}
 			continue
 		}
@@ -167,15 +103,15 @@ func TestVectorsOfControlMessagesToRefuse(t *testing.T) {
 			continue // receiveOpening refuses the kind
 		}
 		if err == nil {
-			t.Errorf("%s was taken", v.name)
+			t.Errorf("%s was taken", v.Name)
 		}
 	}
 }
 
-func checkMemory(t testing.TB, v vector) error {
-	b := v.bytes(t, "bytes")
+func checkMemory(t testing.TB, v vectors.Case) error {
+	b := v.Bytes(t, "bytes")
 	expected := pageHeader{session: 7, laneSize: 4096, name: "increment"}
-	switch v.text("of") {
+	switch v.Text("of") {
 	case "client":
 		expected.role = roleClient
 	case "server":
@@ -187,13 +123,13 @@ func checkMemory(t testing.TB, v vector) error {
 }
 
 func TestVectorsOfMemory(t *testing.T) {
-	for _, v := range vectors(t, "memory.txt") {
+	for _, v := range casesOf(t, "memory.txt") {
 		if err := checkMemory(t, v); err != nil {
-			t.Errorf("%s: %v", v.name, err)
+			t.Errorf("%s: %v", v.Name, err)
 		}
-		h := v.bytes(t, "bytes")
+		h := v.Bytes(t, "bytes")
 		page := make(words, pageSize)
-		if v.text("of") == "board" {
+		if v.Text("of") == "board" {
 			writeBoard(page, le.Uint32(h[0xc:]), le.Uint64(h[0x10:]), "increment")
 		} else {
 			pageHeader{
@@ -202,26 +138,26 @@ func TestVectorsOfMemory(t *testing.T) {
 			}.write(page)
 		}
 		if !bytes.Equal(page[:len(h)], h) {
-			t.Errorf("%s: wrote %x", v.name, page[:len(h)])
+			t.Errorf("%s: wrote %x", v.Name, page[:len(h)])
 		}
 	}
-	for _, v := range vectors(t, "memory-bad.txt") {
+	for _, v := range casesOf(t, "memory-bad.txt") {
 		if checkMemory(t, v) == nil {
-			t.Errorf("%s was taken", v.name)
+			t.Errorf("%s was taken", v.Name)
 		}
 	}
 }
 
 func TestVectorsOfRecords(t *testing.T) {
-	for _, v := range vectors(t, "records.txt") {
-		b := v.bytes(t, "bytes")
+	for _, v := range casesOf(t, "records.txt") {
+		b := v.Bytes(t, "bytes")
 		h := headerFrom(le.Uint64(b), le.Uint64(b[8:]))
 		expected := header{
-			uint32(v.number(t, "len")), recordKind(v.number(t, "kind")), uint8(v.number(t, "flags")),
-			uint16(v.number(t, "status")), v.number(t, "id"),
+			uint32(v.Number(t, "len")), recordKind(v.Number(t, "kind")), uint8(v.Number(t, "flags")),
+			uint16(v.Number(t, "status")), v.Number(t, "id"),
 		}
 		if h != expected || h.kind != kindPad && h.size() != uint64(len(b)) {
-			t.Errorf("%s: %+v, %d bytes", v.name, h, h.size())
+			t.Errorf("%s: %+v, %d bytes", v.Name, h, h.size())
 		}
 		if h.kind == kindPad {
 			continue
@@ -229,37 +165,37 @@ func TestVectorsOfRecords(t *testing.T) {
 		s := sender{mem: make([]byte, 1<<20), epoch: epoch{1, 1 << 20}}
 		s.put(h, b[headerSize:headerSize+h.len])
 		if !bytes.Equal(s.mem[:s.written], b) {
-			t.Errorf("%s: wrote %x", v.name, s.mem[:s.written])
+			t.Errorf("%s: wrote %x", v.Name, s.mem[:s.written])
 		}
 	}
 }
 
 func TestVectorsOfBatches(t *testing.T) {
-	for _, v := range vectors(t, "batches.txt") {
+	for _, v := range casesOf(t, "batches.txt") {
 		var items []Item
-		for _, line := range v.lines {
+		for _, line := range v.Lines {
 			if line[0] == "item" {
 				status, bytes, _ := strings.Cut(line[1], " ")
-				items = append(items, Item{Status(number(t, status)), unhex(t, bytes)})
+				items = append(items, Item{Status(vectors.Number(t, status)), vectors.Bytes(t, bytes)})
 			}
 		}
-		b := v.bytes(t, "bytes")
+		b := v.Bytes(t, "bytes")
 		if again := appendBatch(nil, items); !bytes.Equal(again, b) {
-			t.Errorf("%s: wrote %x", v.name, again)
+			t.Errorf("%s: wrote %x", v.Name, again)
 		}
 		parsed, err := parseBatch(b)
 		if err != nil || len(parsed) != len(items) {
-			t.Fatalf("%s: %v, %v", v.name, parsed, err)
+			t.Fatalf("%s: %v, %v", v.Name, parsed, err)
 		}
 		for i := range items {
 			if parsed[i].Status != items[i].Status || !bytes.Equal(parsed[i].Bytes, items[i].Bytes) {
-				t.Errorf("%s, item %d: %v", v.name, i, parsed[i])
+				t.Errorf("%s, item %d: %v", v.Name, i, parsed[i])
 			}
 		}
 	}
-	for _, v := range vectors(t, "batches-bad.txt") {
-		if items, err := parseBatch(v.bytes(t, "bytes")); err == nil {
-			t.Errorf("%s was taken as %v", v.name, items)
+	for _, v := range casesOf(t, "batches-bad.txt") {
+		if items, err := parseBatch(v.Bytes(t, "bytes")); err == nil {
+			t.Errorf("%s was taken as %v", v.Name, items)
 		}
 	}
 }
@@ -331,9 +267,9 @@ func memfdOf(t testing.TB, size int, kind controlKind) int {
 func sendControl(t testing.TB, socket int, line string) {
 	t.Helper()
 	size, text, _ := strings.Cut(line, " ")
-	message := unhex(t, text)
+	message := vectors.Bytes(t, text)
 	var rights []byte
-	if n := number(t, size); n > 0 {
+	if n := vectors.Number(t, size); n > 0 {
 		fd := memfdOf(t, int(n), controlKind(le.Uint16(message[4:])))
 		defer unix.Close(fd)
 		rights = unix.UnixRights(fd)
@@ -344,9 +280,9 @@ func sendControl(t testing.TB, socket int, line string) {
 }
 
 func TestVectorsOfLanesThatPoison(t *testing.T) {
-	for _, v := range vectors(t, "lanes-bad.txt") {
-		t.Run(v.name, func(t *testing.T) {
-			e, socket := bareEnd(t, v.text("reader") == "server")
+	for _, v := range casesOf(t, "lanes-bad.txt") {
+		t.Run(v.Name, func(t *testing.T) {
+			e, socket := bareEnd(t, v.Text("reader") == "server")
 			waiting := map[uint64]bool{}
 			e.rx.waits = func(id uint64) bool { return waiting[id] }
 			take := e.take
@@ -360,18 +296,18 @@ func TestVectorsOfLanesThatPoison(t *testing.T) {
 					found = err
 				}
 			}
-			for _, line := range v.lines {
+			for _, line := range v.Lines {
 				switch line[0] {
 				case "sent":
-					for id := range number(t, line[1]) {
+					for id := range vectors.Number(t, line[1]) {
 						waiting[id+1] = true
 						e.tx.put(header{kind: kindRequest, id: id + 1}, nil)
 					}
 					e.commit()
 				case "tail":
-					e.peer.store(wordTail, number(t, line[1]))
+					e.peer.store(wordTail, vectors.Number(t, line[1]))
 				case "head":
-					e.peer.store(wordHead, number(t, line[1]))
+					e.peer.store(wordHead, vectors.Number(t, line[1]))
 					look()
 				case "lane":
 					patch(t, e.rx.mem, line[1])
@@ -396,7 +332,7 @@ func TestVectorsOfLanesThatPoison(t *testing.T) {
 			if !errors.As(found, &wrong) {
 				t.Fatal("no fault: ", found)
 			}
-			if uint64(wrong) != v.number(t, "code") {
+			if uint64(wrong) != v.Number(t, "code") {
 				t.Errorf("fault %d, %v", int(wrong), wrong)
 			}
 		})
@@ -467,8 +403,8 @@ func TestVectorsOfASession(t *testing.T) {
 		r.writer = sender{mem: make([]byte, 4096), epoch: first}
 		sides[side] = r
 	}
-	for _, v := range vectors(t, "session.txt") {
-		for _, line := range v.lines {
+	for _, v := range casesOf(t, "session.txt") {
+		for _, line := range v.Lines {
 			switch side, of, _ := strings.Cut(line[0], "-"); {
 			case of == "page":
 				patch(t, pages[side], line[1])
@@ -479,14 +415,14 @@ func TestVectorsOfASession(t *testing.T) {
 				patch(t, r.lane(epoch{uint32(number), 8192}), line[1])
 			case line[0] == "sends":
 				fds, text, _ := strings.Cut(line[1], " ")
-				b := unhex(t, text)
-				if again, err := reencode(b, int(number(t, fds))); err != nil || !bytes.Equal(again, b) {
-					t.Errorf("%s: %v\n%x\n%x", v.name, err, b, again)
+				b := vectors.Bytes(t, text)
+				if again, err := reencode(b, int(vectors.Number(t, fds))); err != nil || !bytes.Equal(again, b) {
+					t.Errorf("%s: %v\n%x\n%x", v.Name, err, b, again)
 				}
 			}
 		}
 		for side, r := range sides {
-			r.step(t, v.name+", of the "+side, pages[side])
+			r.step(t, v.Name+", of the "+side, pages[side])
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"bellwire.dev/go/internal/vectors"
 )
 
 var (
@@ -322,7 +324,7 @@ const (
 func TestFirstMessagesOfTheVectors(t *testing.T) {
 	all := peers(t)
 	m := newTable()
-	cases := firstMessages(t)
+	cases := vectors.Read(t, "../../docs/wire/vectors/control-bad.txt")
 	var columns []string
 	for _, p := range all {
 		columns = append(columns, p.name)

@@ -4,67 +4,22 @@ package interop
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"net"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
+	"bellwire.dev/go/internal/vectors"
 	"golang.org/x/sys/unix"
 )
 
 // The token of the vectors' HELLO.
 const token = "30313233343536373839616263646566"
 
-// firstMessage is a case of control-bad.txt.
-type firstMessage struct {
-	name, to string
-	fds      int
-	refuse   uint16
-	bytes    []byte
-}
-
-func firstMessages(t *testing.T) (cases []firstMessage) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/wire/vectors/control-bad.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if key == "case" {
-			cases = append(cases, firstMessage{name: value})
-		}
-		if len(cases) == 0 {
-			continue
-		}
-		last := &cases[len(cases)-1]
-		number, _ := strconv.Atoi(value)
-		switch key {
-		case "to":
-			last.to = value
-		case "fds":
-			last.fds = number
-		case "refuse":
-			last.refuse = uint16(number)
-		case "bytes":
-			b, err := hex.DecodeString(value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			last.bytes = append(last.bytes, b...)
-		}
-	}
-	return cases
-}
-
-// send sends the case by a socket, with memory of a page for each descriptor.
-func (m firstMessage) send(t *testing.T, conn *net.UnixConn) {
+// send sends a case by a socket, with memory of a page for each descriptor.
+func send(t *testing.T, conn *net.UnixConn, c vectors.Case) {
 	t.Helper()
 	var fds []int
-	for range m.fds {
+	for range c.Number(t, "fds") {
 		fd, err := unix.MemfdCreate("page", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err == nil {
 			err = unix.Ftruncate(fd, 4096)
@@ -81,15 +36,15 @@ func (m firstMessage) send(t *testing.T, conn *net.UnixConn) {
 	}
 	// Not by the connection, which sends no empty message.
 	controlErr := raw.Control(func(fd uintptr) {
-		err = unix.Sendmsg(int(fd), m.bytes, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+		err = unix.Sendmsg(int(fd), c.Bytes(t, "bytes"), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 	})
 	if controlErr != nil || err != nil {
-		t.Fatal(m.name, controlErr, err)
+		t.Fatal(c.Name, controlErr, err)
 	}
 }
 
 // refusesEach sends each case to a server of one language.
-func refusesEach(t *testing.T, p peer, cases []firstMessage) {
+func refusesEach(t *testing.T, p peer, cases []vectors.Case) {
 	dir := t.TempDir()
 	t.Setenv("BELLWIRE_TOKEN", token)
 	server := p.start(t, dir, "serve", p.serves[0])
@@ -98,19 +53,19 @@ func refusesEach(t *testing.T, p peer, cases []firstMessage) {
 	tried := 0
 	for _, c := range cases {
 		// Our limit is above that of the vectors.
-		if c.to != "server" || c.name == "hello-lane-above-the-servers" {
+		if c.Text("to") != "server" || c.Name == "hello-lane-above-the-servers" {
 			continue
 		}
 		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.send(t, conn)
+		send(t, conn, c)
 		answer := make([]byte, 512)
 		n, err := conn.Read(answer)
 		// REFUSE is message 3, and its code is at 8.
-		if err != nil || n < 16 || binary.LittleEndian.Uint16(answer[4:]) != 3 || binary.LittleEndian.Uint16(answer[8:]) != c.refuse {
-			t.Errorf("%s: %x, %v", c.name, answer[:n], err)
+		if err != nil || n < 16 || binary.LittleEndian.Uint16(answer[4:]) != 3 || uint64(binary.LittleEndian.Uint16(answer[8:])) != c.Number(t, "refuse") {
+			t.Errorf("%s: %x, %v", c.Name, answer[:n], err)
 		}
 		conn.Close()
 		tried++
@@ -121,7 +76,7 @@ func refusesEach(t *testing.T, p peer, cases []firstMessage) {
 }
 
 // blamesEach answers a client of one language with each case.
-func blamesEach(t *testing.T, p peer, cases []firstMessage) {
+func blamesEach(t *testing.T, p peer, cases []vectors.Case) {
 	dir := t.TempDir()
 	t.Setenv("BELLWIRE_TOKEN", token)
 	path := filepath.Join(dir, "increment.sock")
@@ -132,7 +87,7 @@ func blamesEach(t *testing.T, p peer, cases []firstMessage) {
 	defer listener.Close()
 	tried := 0
 	for _, c := range cases {
-		if c.to != "client" {
+		if c.Text("to") != "client" {
 			continue
 		}
 		client := p.start(t, dir, "vectors", p.rung[0])
@@ -141,10 +96,10 @@ func blamesEach(t *testing.T, p peer, cases []firstMessage) {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(make([]byte, 512)); err != nil {
-			t.Fatal(c.name, err)
+			t.Fatal(c.Name, err)
 		}
-		c.send(t, conn)
-		t.Run(c.name, func(t *testing.T) { client.says(t, "ok") })
+		send(t, conn, c)
+		t.Run(c.Name, func(t *testing.T) { client.says(t, "ok") })
 		conn.Close()
 		tried++
 	}
