@@ -7,23 +7,21 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 )
 
-// open is the server's part of the handshake.
-func (s *Server) open(c *candidate) (*serverSession, error) {
-	_ = c.conn.SetDeadline(time.Now().Add(s.o.timeout))
-	sock, err := newSocket(c.conn)
+// newSession is the session of a client that has connected, which its handshake opens.
+func (s *Server) newSession(conn *net.UnixConn) (*serverSession, error) {
+	sock, err := newSocket(conn)
 	if err != nil {
 		return nil, err
 	}
-	c.sock = sock
 	cred, err := sock.credentials()
 	if err != nil {
 		return nil, err
 	}
-	c.cred = cred
 	session := &serverSession{
 		end:    end{role: roleServer, service: s.service, sock: sock, peerBell: -1},
 		server: s, waiter: newWaiter(), uid: cred.Uid,
@@ -32,12 +30,6 @@ func (s *Server) open(c *candidate) (*serverSession, error) {
 	session.peerName = fmt.Sprintf("client (process %d of user %d)", cred.Pid, cred.Uid)
 	caller := Caller{UID: cred.Uid, GID: cred.Gid, PID: uint32(cred.Pid)}
 	session.ctx, session.cancel = context.WithCancel(context.WithValue(s.ctx, callerKey{}, caller))
-	if err := session.open(c); err != nil {
-		session.cancel()
-		session.discard()
-		return nil, err
-	}
-	_ = c.conn.SetDeadline(time.Time{})
 	return session, nil
 }
 
@@ -89,10 +81,11 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 }
 
 // open reads HELLO, passes this end's memory, maps the client's, and answers READY.
-func (s *serverSession) open(c *candidate) error {
-	if refused := s.server.admits(c); refused != nil {
+func (s *serverSession) open() error {
+	if refused := s.server.admits(s); refused != nil {
 		return refused
 	}
+	_ = s.sock.conn.SetDeadline(time.Now().Add(s.server.o.timeout))
 	b, fds, err := s.sock.receive()
 	if err != nil {
 		return err
@@ -161,12 +154,12 @@ func (s *serverSession) open(c *candidate) error {
 	}
 	s.rungBy = doorbells{doorbell, h.doorbell}
 	s.start()
-	err = s.sock.send(numbered(controlReady, 0, number), true)
-	if err != nil {
+	if err = s.sock.send(numbered(controlReady, 0, number), true); err != nil {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.shut(closeNormal)
-		s.mu.Unlock()
 	}
+	_ = s.sock.conn.SetDeadline(time.Time{})
 	return err
 }
 

@@ -21,6 +21,7 @@ type serverSession struct {
 	cancel   context.CancelFunc
 	forStats bool
 	uid      uint32
+	held     bool // it counts as a session of its user; the server's mu
 	rungBy   doorbells
 	attaches uint64 // that came
 

@@ -214,22 +214,26 @@ func (s *Server) accept() {
 
 // serve opens one session and serves it until it ends.
 func (s *Server) serve(conn *net.UnixConn) {
-	c := &candidate{conn: conn}
-	session, err := s.open(c)
+	session, err := s.newSession(conn)
+	if err == nil {
+		err = session.open()
+	}
+	isOpen := err == nil
 	s.mu.Lock()
 	// Before the client knows: it may come again at once.
 	s.opening--
-	if err == nil && s.closing {
+	if isOpen && s.closing {
 		err = &Refused{Code: RefusedStopping, Reason: "the provider stops"}
 	}
 	if err == nil {
 		s.sessions[session] = struct{}{}
-	} else {
-		s.letGo(c)
+	} else if session != nil {
+		s.letGo(session)
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.turnAway(c, session, err)
+		s.turnAway(session, isOpen, err)
+		conn.Close()
 		return
 	}
 	stats := session.stats()
@@ -238,42 +242,37 @@ func (s *Server) serve(conn *net.UnixConn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.sessions, session)
-		s.letGo(c)
+		s.letGo(session)
 		s.mu.Unlock()
 		stats.opened(session.rungBy, ^uint64(0))
 	}()
 	err = session.run()
 	if errors.Is(err, ErrProtocol) {
 		stats.poisoned.Add(1)
-		stats.incident(c.cred.Uid, incidentPoisoned)
+		stats.incident(session.uid, incidentPoisoned)
 		s.o.log.Warn("a client violated the protocol", "service", s.service, "error", err)
 	}
 }
 
-// candidate is a client whose session opens.
-type candidate struct {
-	conn *net.UnixConn
-	sock *socket
-	cred *unix.Ucred // nil until it is known
-	held bool        // it counts as a session of its user
-}
-
-// letGo ends what a client counts for. mu is held.
-func (s *Server) letGo(c *candidate) {
-	if !c.held {
+// letGo ends what a session counts for its user. mu is held.
+func (s *Server) letGo(session *serverSession) {
+	if !session.held {
 		return
 	}
-	c.held = false
-	if s.held[c.cred.Uid]--; s.held[c.cred.Uid] == 0 {
-		delete(s.held, c.cred.Uid)
+	session.held = false
+	if s.held[session.uid]--; s.held[session.uid] == 0 {
+		delete(s.held, session.uid)
 	}
 }
 
-// turnAway tells a client why it gets no session, or ends the one that it has.
-func (s *Server) turnAway(c *candidate, session *serverSession, err error) {
-	defer c.conn.Close()
+// turnAway tells a client why it gets no session, or ends the one that it has. There is none of a client whose user is unknown.
+func (s *Server) turnAway(session *serverSession, isOpen bool, err error) {
 	s.stats.turnedAway.Add(1)
 	s.stats.lacked(err)
+	s.o.log.Warn("a client was refused", "service", s.service, "error", err)
+	if session == nil {
+		return
+	}
 	var refused *Refused
 	if errors.As(err, &refused) {
 		s.stats.refusedClients.Add(1)
@@ -282,20 +281,17 @@ func (s *Server) turnAway(c *candidate, session *serverSession, err error) {
 			s.stats.overQuota.Add(1)
 			kind = incidentOverQuota
 		}
-		if c.cred != nil {
-			s.stats.incident(c.cred.Uid, kind)
-		}
+		s.stats.incident(session.uid, kind)
 	}
-	s.o.log.Warn("a client was refused", "service", s.service, "error", err)
-	switch {
-	case session != nil:
+	session.cancel()
+	if isOpen {
 		session.mu.Lock()
-		session.cancel()
+		defer session.mu.Unlock()
 		session.shut(closeStopping)
-		session.mu.Unlock()
-	case c.sock != nil:
-		_ = c.sock.send(refusalFor(err).encode(), false)
+		return
 	}
+	_ = session.sock.send(refusalFor(err).encode(), false)
+	session.discard()
 }
 
 // Close stops serving: requests that were taken are answered, and the others are not run. It
@@ -340,8 +336,8 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 }
 
 // admits decides by the user alone, before anything is read.
-func (s *Server) admits(c *candidate) *Refused {
-	own, uid := uint32(os.Geteuid()), c.cred.Uid
+func (s *Server) admits(session *serverSession) *Refused {
+	own, uid := uint32(os.Geteuid()), session.uid
 	if uid == overflow && own == overflow || uid != own && uid != 0 && !slices.Contains(s.o.admitted, uid) {
 		return &Refused{Code: RefusedCredentials, Reason: fmt.Sprintf("the provider does not admit user %d", uid)}
 	}
@@ -356,6 +352,6 @@ func (s *Server) admits(c *candidate) *Refused {
 		return &Refused{Code: RefusedQuota, Reason: fmt.Sprintf("user %d has %d sessions already", uid, s.o.perUser)}
 	}
 	s.held[uid]++
-	c.held = true
+	session.held = true
 	return nil
 }

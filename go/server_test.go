@@ -9,8 +9,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestOneProcessServesAName(t *testing.T) {
@@ -99,7 +97,7 @@ func TestWhoIsAdmittedAndTrusted(t *testing.T) {
 	dir := t.TempDir()
 	server := listening(t, dir, echo, Admit(stranger+1))
 	for uid, admitted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, stranger + 1: true, stranger: false} {
-		refused := server.admits(&candidate{cred: &unix.Ucred{Uid: uid}})
+		refused := server.admits(&serverSession{uid: uid})
 		if (refused == nil) != admitted || refused != nil && refused.Code != RefusedCredentials {
 			t.Errorf("user %d: %v", uid, refused)
 		}
