@@ -98,11 +98,7 @@ func benchServe(ctx context.Context, dir string, list []bellwire.Option) error {
 			}
 		}()
 	}
-	fmt.Println("ready")
-	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}()
+	ready()
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

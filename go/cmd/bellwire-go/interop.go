@@ -115,11 +115,7 @@ func interopServe(ctx context.Context, list []bellwire.Option) error {
 		return err
 	}
 	defer news.Close()
-	fmt.Println("ready")
-	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}()
+	ready()
 	for number := uint64(1); ctx.Err() == nil; number++ {
 		length, pause := lengthOf(number), 2*time.Millisecond
 		if length > 1<<20 {
