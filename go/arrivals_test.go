@@ -84,14 +84,10 @@ func TestAProviderThatIsThereNeedsNoInotifyInstance(t *testing.T) {
 func whenWatched(t *testing.T, dir string) {
 	t.Helper()
 	var stat unix.Stat_t
-	if err := unix.Stat(dir, &stat); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Stat(dir, &stat))
 	for ; ; time.Sleep(time.Millisecond) {
 		infos, err := filepath.Glob("/proc/self/fdinfo/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for _, info := range infos {
 			text, _ := os.ReadFile(info)
 			if strings.Contains(string(text), fmt.Sprintf(" ino:%x ", stat.Ino)) {
@@ -105,14 +101,10 @@ func whenWatched(t *testing.T, dir string) {
 func TestAwaitNoticesThatARunDirectoryGoesAndIsMadeAgain(t *testing.T) {
 	above := filepath.Join(t.TempDir(), "above")
 	dir := filepath.Join(above, "run")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(dir, 0o700))
 	for _, at := range []string{above, dir} {
 		held, err := os.Create(filepath.Join(at, "file"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer held.Close()
 	}
 	opened := make(chan error)
@@ -124,13 +116,9 @@ func TestAwaitNoticesThatARunDirectoryGoesAndIsMadeAgain(t *testing.T) {
 		opened <- err
 	}()
 	whenWatched(t, dir)
-	if err := os.RemoveAll(above); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(above))
 	whenWatched(t, filepath.Dir(above))
-	if err := os.Mkdir(above, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(above, 0o700))
 	listening(t, dir, echo)
 	if err := <-opened; err != nil {
 		t.Error(err)
@@ -142,9 +130,7 @@ func TestAwaitFindsAProviderInARunDirectoryThatItMayNotRead(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(dir, 0o711))
 	whenUnwatched(t)
 	opened := make(chan error)
 	go asUser(stranger, func() {

@@ -17,9 +17,7 @@ import (
 func silent(t *testing.T, dir, service string) (*net.UnixListener, chan net.Conn) {
 	t.Helper()
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, service+".sock"), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	accepted := make(chan net.Conn, 64)
 	go func() {
 		for {
@@ -38,9 +36,7 @@ func TestACallersContextEndsItsWaitForAnotherOnesHandshake(t *testing.T) {
 	dir := t.TempDir()
 	_, accepted := silent(t, dir, "echo")
 	client, err := NewClient[Bytes, Bytes](dir, "echo", HandshakeTimeout(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	first := make(chan error)
 	go func() {
 		_, err := client.Call(t.Context(), nil)
@@ -98,9 +94,7 @@ func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 	listening(t, dir, handler)
 	defer close(release)
 	client, err := NewClient[Bytes, Bytes](dir, "echo", Idempotent())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer client.Close()
 	failed := make(chan error)
 	go func() {
@@ -109,13 +103,9 @@ func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 	}()
 	<-begun
 	// The first provider is gone, and there is no second one.
-	if err := os.Remove(filepath.Join(dir, "echo.sock")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(filepath.Join(dir, "echo.sock")))
 	s, err := client.Session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.losesPeer()
 	if err := <-failed; !errors.Is(err, ErrAbsent) || ExecutedOf(err) != ExecutedMaybe {
 		t.Error(err, ExecutedOf(err))

@@ -61,9 +61,7 @@ func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
 func openFDs(t *testing.T, name string) (count int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, entry := range entries {
 		if link, err := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && strings.Contains(link, name) {
 			count++
@@ -77,19 +75,13 @@ func TestTheMemoryOfAnAnswerThatFailedIsClosed(t *testing.T) {
 	server, s := pair(t, handler)
 	defer close(release)
 	p, err := s.submit(t.Context(), header{kind: kindRequest}, []byte("wait"), nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	<-begun
 	peer := theirs(server)
 	const name = "bellwire-with-an-error"
 	fd, err := newConstant(name, pattern(16))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := peer.sock.send(passed{id: p.id, len: 16}.encode(), false, fd); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, peer.sock.send(passed{id: p.id, len: 16}.encode(), false, fd))
 	closeOwn(fd)
 	peer.puts(header{kind: kindAttach, status: uint16(StatusFailed), id: p.id}, nil)
 	var failed *CallError
@@ -272,9 +264,7 @@ func TestTheAnswersOfABatchStayBelowTheLimit(t *testing.T) {
 		requests[i] = []byte{1}
 	}
 	items, err := s.Batch(t.Context(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	whole := 0
 	for _, item := range items {
 		if item.Status == StatusOK && len(item.Bytes) == 600 {
@@ -292,20 +282,14 @@ func TestTheAnswersOfABatchStayBelowTheLimit(t *testing.T) {
 func lingering(t *testing.T, listener net.Listener) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	_ = conn.(*net.TCPConn).SetWriteBuffer(1 << 16)
 	file, err := conn.(*net.TCPConn).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer file.Close()
 	fd := int(file.Fd())
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
 	for err == nil {
 		err = unix.Sendto(fd, make([]byte, 1<<16), unix.MSG_DONTWAIT, nil)
 	}
@@ -321,9 +305,7 @@ func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
 	}}
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer func() {
 		listener.Close() // with which the closes end
 		for len(closers) > 0 {
@@ -337,9 +319,7 @@ func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, threads, _ := strings.Cut(string(status), "Threads:\t")
 	threads, _, _ = strings.Cut(threads, "\n")
 	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(closers) {

@@ -21,16 +21,12 @@ func TestMemoryOfAPeerIsChecked(t *testing.T) {
 		if err == nil && seals > 0 {
 			err = addSeals(fd, seals)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
 	file, err := os.Create(t.TempDir() + "/file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer file.Close()
 	const size = 2 * pageSize
 	for what, c := range map[string]struct {
@@ -57,9 +53,7 @@ func TestMemoryOfAPeerIsChecked(t *testing.T) {
 		unmap(mem)
 	}
 	bell, fd, err := newEventBell()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer bell.close()
 	if isEventfd(fd) != nil || isEventfd(make(size, size, 0)) == nil {
 		t.Error("what is an eventfd")
@@ -70,45 +64,29 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	listening(t, dir, echo)
 	o, err := newOptions(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	conn, err := connect(t.Context(), dir, "echo", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	sock, err := newSocket(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := Session{end: end{role: roleClient, service: "echo", sock: sock, peerBell: -1}}
 	defer s.discard()
 	h := hello{
 		min: protocol, max: protocol, method: 1, service: "echo", lane: o.lane, doorbell: DoorbellEventfd, ringsEventfd: true,
 		limits: o.limits,
 	}
-	if err := sock.send(h.encode(), true); err != nil {
-		t.Fatal(err)
-	}
+	check(t, sock.send(h.encode(), true))
 	own, err := s.prepare(h.doorbell, h.lane, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	b, fds, err := s.receiveOpening(controlWelcome)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	closeStrange(fds...)
 	w, err := parseWelcome(b, len(fds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.startPage(w.session)
 	// The lane, where an eventfd has to be.
-	if err := sock.send(numbered(controlAttach, 3, w.session), true, own[0], own[1], own[1]); err != nil {
-		t.Fatal(err)
-	}
+	check(t, sock.send(numbered(controlAttach, 3, w.session), true, own[0], own[1], own[1]))
 	closeOwn(own[:2]...)
 	_, _, err = s.receiveOpening(controlReady)
 	if !isRefusal(err, RefusedProtocol) {

@@ -130,9 +130,7 @@ func TestARingIsReadAsItIsWritten(t *testing.T) {
 		}
 		for {
 			r, ok, err := slow.next(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !ok {
 				break
 			}
@@ -155,9 +153,7 @@ func TestARingIsReadAsItIsWritten(t *testing.T) {
 func publisher(t testing.TB, dir string, list ...Option) *Publisher {
 	t.Helper()
 	p, err := Publish(dir, "clock", list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -173,9 +169,7 @@ func publish(t testing.TB, p *Publisher, snapshot []byte) {
 func snapshotReader(t testing.TB, dir, service string) *SnapshotReader {
 	t.Helper()
 	r, err := NewSnapshotReader(dir, service)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -242,9 +236,7 @@ func TestSnapshotsAreYieldedUntilTheContextEnds(t *testing.T) {
 func TestEverySubscriberGetsEachEvent(t *testing.T) {
 	dir := t.TempDir()
 	p, err := PublishEvents(dir, "shout")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer p.Close()
 	if _, err := p.Send([]byte("before")); err != nil {
 		t.Fatal(err)
@@ -253,9 +245,7 @@ func TestEverySubscriberGetsEachEvent(t *testing.T) {
 	done := make(chan error)
 	for i := range 3 {
 		s, err := Subscribe(t.Context(), dir, "shout", i == 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		go func() {
 			defer s.Close()
 			first := uint64(2)
@@ -279,9 +269,7 @@ func TestEverySubscriberGetsEachEvent(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		check(t, <-done)
 	}
 	if _, err := p.Send(pattern(1 << 19)); !errors.Is(err, ErrTooLarge) {
 		t.Fatal(err)
@@ -329,9 +317,7 @@ func TestAReaderTakesNoTornRecord(t *testing.T) {
 	const size, records = 4096, 20_000
 	// Not on the heap, where the race detector would see what both do on purpose.
 	_, memory, err := newShared("bellwire-test", broadcastStart+size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer unmap(memory)
 	ringHeader{size: size, number: 1, first: 1, name: "test"}.write(memory)
 	lengthOf := func(sequence uint64) int { return 8 + int(sequence%112)*8 }
@@ -353,9 +339,7 @@ func TestAReaderTakesNoTornRecord(t *testing.T) {
 	var bytes []byte
 	for last := uint64(0); last < records; {
 		record, ok, err := r.next(bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if !ok {
 			continue
 		}

@@ -25,20 +25,14 @@ func TestOneProcessServesAName(t *testing.T) {
 		opened <- err
 	}()
 	server, err := Listen(dir, "echo", echo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := Listen(dir, "echo", echo); !errors.Is(err, ErrInUse) {
 		t.Fatal(err)
 	}
-	if err := <-opened; err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-opened)
 	server.Close()
 	server, err = Listen(dir, "echo", echo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	server.Close()
 }
 
@@ -60,12 +54,8 @@ func TestAServerThatClosesAnswersWhatItTook(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- server.Close() }()
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if err := <-closed; err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-done)
+	check(t, <-closed)
 	_, err := s.Call(t.Context(), nil)
 	if !errors.Is(err, ErrPeerGone) || ExecutedOf(err) != ExecutedNo {
 		t.Fatal(err)
@@ -106,9 +96,7 @@ func TestWhoIsAdmittedAndTrusted(t *testing.T) {
 		t.Log("not run: whose socket is trusted, which only root can try")
 		return
 	}
-	if err := os.Lchown(dir+"/echo.sock", stranger, -1); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Lchown(dir+"/echo.sock", stranger, -1))
 	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrUntrusted) {
 		t.Error(err)
 	}
@@ -118,9 +106,7 @@ func TestWhoIsAdmittedAndTrusted(t *testing.T) {
 func TestARunDirThatOthersMayWriteToIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for mode, refused := range map[os.FileMode]bool{0o755: false, 0o775: true, 0o757: true, 0o777 | os.ModeSticky: false} {
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Chmod(dir, mode))
 		server, err := Listen(dir, "echo", echo)
 		if (err != nil) != refused {
 			t.Errorf("%v: %v", mode, err)
@@ -155,9 +141,7 @@ func admitted(t *testing.T, dir, service string, list ...Option) *Session {
 		if isRefusal(err, RefusedQuota) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return s
 	}
 }
@@ -168,9 +152,7 @@ func counters(t *testing.T, dir, service string, list ...Option) ([statsCounters
 	s := admitted(t, dir, service, append(list, Method(statsMethod))...)
 	defer s.Close()
 	b, err := s.Call(t.Context(), le.AppendUint32(nil, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const total = 0x30
 	at := total + 8*statsCounters + 64
 	var row [statsCounters]uint64
@@ -196,12 +178,8 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 	}
 	call(t, s, pattern(5<<20))
 	_, _ = s.Call(t.Context(), []byte("fail"))
-	if err := s.Post(t.Context(), []byte("fail")); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Post(t.Context(), []byte("fail")))
+	check(t, s.Flush(t.Context()))
 	row, _ := counters(t, dir, "echo")
 	for name, is := range map[string][2]uint64{
 		"sessions": {row[0], 1}, "socket_rung": {row[1], 0}, "accepted": {row[4], 203}, "answered": {row[5], 202}, "errors": {row[8], 1},

@@ -27,13 +27,19 @@ func echo(_ context.Context, request, answer []byte) ([]byte, error) {
 	return append(answer, request...), nil
 }
 
+// check ends a test that cannot go on after an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // listening is a server of "echo" that closes when the test ends.
 func listening(t testing.TB, dir string, handler Handler, list ...Option) *Server {
 	t.Helper()
 	server, err := Listen(dir, "echo", handler, list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { server.Close() })
 	return server
 }
@@ -42,9 +48,7 @@ func listening(t testing.TB, dir string, handler Handler, list ...Option) *Serve
 func dialed(t testing.TB, dir, service string, list ...Option) *Session {
 	t.Helper()
 	s, err := Dial(t.Context(), dir, service, list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -72,9 +76,7 @@ func pausing() (handler Handler, begun, release chan struct{}) {
 func submitted(t testing.TB, s *Session, request []byte) *Pending {
 	t.Helper()
 	p, err := s.Submit(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return p
 }
 
@@ -100,9 +102,7 @@ func TestCallsOfEachLength(t *testing.T) {
 		for _, n := range []int{0, 1, 15, 16, 17, 2000, 8144, 8145, 100_000, 1 << 20, 5 << 20, 64 << 20} {
 			call(t, s, pattern(n))
 		}
-		if err := s.Trim(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Trim(t.Context()))
 		call(t, s, pattern(3))
 	}
 }
@@ -207,13 +207,9 @@ func TestPostsAreTakenAfterFlush(t *testing.T) {
 		return answer, nil
 	})
 	for range 5000 {
-		if err := s.Post(t.Context(), []byte("ab")); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Post(t.Context(), []byte("ab")))
 	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Flush(t.Context()))
 	if _, err := s.Call(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -280,9 +276,7 @@ func TestAFlushWaitsUntilTheServerHasTakenEachPost(t *testing.T) {
 	handler, begun, release := pausing()
 	_, s := pair(t, handler)
 	for _, request := range []string{"wait", "not taken yet"} {
-		if err := s.Post(t.Context(), []byte(request)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Post(t.Context(), []byte(request)))
 		if request == "wait" {
 			<-begun
 		}

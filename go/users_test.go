@@ -30,18 +30,12 @@ func asAnotherProcess(t *testing.T, name string, args ...string) *exec.Cmd {
 func TestAServerSeesTheProcessOfAClientDie(t *testing.T) {
 	if args := os.Getenv("BELLWIRE_TEST_PROCESS"); args != "" {
 		s, err := Dial(t.Context(), args, "echo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		file, err := s.sock.conn.File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		child := exec.Command("cat")
 		child.Stdin, child.ExtraFiles = os.Stdin, []*os.File{file}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, child.Start())
 		os.Stdout.WriteString("open\n")
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
@@ -49,18 +43,12 @@ func TestAServerSeesTheProcessOfAClientDie(t *testing.T) {
 	server := listening(t, dir, echo)
 	client := asAnotherProcess(t, t.Name(), dir)
 	stdin, ends, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer ends.Close() // and with it the child
 	client.Stdin = stdin
 	stdout, err := client.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, client.Start())
 	stdin.Close()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
 		t.Fatal(line, err)
@@ -96,9 +84,7 @@ func dirOf(t *testing.T, owner int) string {
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, owner, -1))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -116,9 +102,7 @@ func TestRootTrustsTheOwnerOfARunDir(t *testing.T) {
 		call(t, s, []byte("hello"))
 	}
 	s.Close()
-	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrUntrusted) {
 		t.Error(err)
 	}

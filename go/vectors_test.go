@@ -65,9 +65,7 @@ func validHello(t testing.TB) hello {
 	for _, v := range casesOf(t, "control.txt") {
 		if v.Name == "hello" {
 			h, err := parseHello(v.Bytes(t, "bytes"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			return h
 		}
 	}
@@ -204,19 +202,13 @@ func TestVectorsOfBatches(t *testing.T) {
 func socketPair(t testing.TB) (*socket, int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	file := os.NewFile(uintptr(fds[0]), "control")
 	conn, err := net.FileConn(file)
 	file.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s, err := newSocket(conn.(*net.UnixConn))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { conn.Close(); unix.Close(fds[1]) })
 	return s, fds[1]
 }
@@ -258,9 +250,7 @@ func memfdOf(t testing.TB, size int, kind controlKind) int {
 		fd, mem, err = newShared("test", size)
 		unmap(mem)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return fd
 }
 
@@ -274,9 +264,7 @@ func sendControl(t testing.TB, socket int, line string) {
 		defer unix.Close(fd)
 		rights = unix.UnixRights(fd)
 	}
-	if err := unix.Sendmsg(socket, message, rights, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Sendmsg(socket, message, rights, nil, 0))
 }
 
 func TestVectorsOfLanesThatPoison(t *testing.T) {
