@@ -90,7 +90,7 @@ func (s *serverSession) open() error {
 	if err != nil {
 		return err
 	}
-	closeStrange(fds...)
+	reap(fds...)
 	o := s.server.o
 	h, err := o.readHello(b, len(fds), s.service)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *serverSession) open() error {
 	if err != nil {
 		return err
 	}
-	defer func() { closeStrange(fds...) }()
+	defer func() { reap(fds...) }()
 	kind, err := parsePrefix(b, len(fds))
 	if err == nil && kind != controlAttach || len(fds) != 2+b2i(h.doorbell == DoorbellEventfd) {
 		err = controlFault("kind")

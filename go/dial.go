@@ -204,7 +204,7 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { closeStrange(fds...) }()
+	defer func() { reap(fds...) }()
 	w, err := parseWelcome(b, len(fds))
 	if err == nil {
 		err = w.answers(h)
@@ -267,7 +267,7 @@ func (s *Session) receiveOpening(kind controlKind) ([]byte, []int, error) {
 		err = controlFault("kind")
 	}
 	if err != nil {
-		closeStrange(fds...)
+		reap(fds...)
 		return nil, nil, s.violation(err)
 	}
 	return b, fds, nil

@@ -209,7 +209,7 @@ func (e *end) followSwitch(h header) error {
 		e.box.putBack(lane)
 		return err
 	}
-	closeStrange(lane.fd)
+	reap(lane.fd)
 	if err != nil {
 		return faultMemory
 	}
@@ -277,7 +277,7 @@ func (e *end) release() {
 		e.bell.close()
 	}
 	if e.peerBell >= 0 {
-		closeStrange(e.peerBell)
+		reap(e.peerBell)
 		e.peerBell = -1
 	}
 }

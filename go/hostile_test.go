@@ -308,21 +308,21 @@ func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 	check(t, err)
 	defer func() {
 		listener.Close() // with which the closes end
-		for len(closers) > 0 {
+		for len(reaping) > 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	for range 3 * cap(closers) {
-		closeStrange(lingering(t, listener))
+	for range 3 * cap(reaping) {
+		reap(lingering(t, listener))
 	}
-	for len(closers) < cap(closers) {
+	for len(reaping) < cap(reaping) {
 		time.Sleep(time.Millisecond)
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	check(t, err)
 	_, threads, _ := strings.Cut(string(status), "Threads:\t")
 	threads, _, _ = strings.Cut(threads, "\n")
-	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(closers) {
+	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(reaping) {
 		t.Error(threads, err)
 	}
 }

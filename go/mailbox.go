@@ -17,7 +17,7 @@ type received struct {
 
 // appendTo checks an attachment, appends its bytes, and closes its descriptor.
 func (r received) appendTo(dst []byte) ([]byte, error) {
-	defer closeStrange(r.fd)
+	defer reap(r.fd)
 	mem, err := mapPeers(r.fd, roundedUp(r.len), true)
 	if err != nil {
 		return dst, err
@@ -72,7 +72,7 @@ func (m *mailbox) putBack(lane received) {
 
 func (m *mailbox) close() {
 	for _, r := range append(m.lanes, m.attachments...) {
-		closeStrange(r.fd)
+		reap(r.fd)
 	}
 	*m = mailbox{}
 }

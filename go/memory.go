@@ -235,21 +235,18 @@ func closeOwn(fds ...int) {
 	}
 }
 
-// closers has a token for each goroutine that closes a peer's descriptors. A close that blocks takes a thread, and a program of Go
+// reaping has a token for each goroutine that closes a peer's descriptors. A close that blocks takes a thread, and a program of Go
 // dies at 10 000.
-var closers = make(chan struct{}, 64)
+var reaping = make(chan struct{}, 64)
 
-// closeStrange closes descriptors that a peer sent: that may block, so no caller waits for it.
-func closeStrange(fds ...int) {
+// reap closes descriptors that a peer sent: that may block, so no caller waits for it.
+func reap(fds ...int) {
 	if len(fds) == 0 {
 		return
 	}
-	fds = slices.Clone(fds)
-	go func() {
-		closers <- struct{}{}
-		defer func() { <-closers }()
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
+	go func(fds []int) {
+		reaping <- struct{}{}
+		defer func() { <-reaping }()
+		closeOwn(fds...)
+	}(slices.Clone(fds))
 }

@@ -300,7 +300,7 @@ func (s *Session) finish(p *Pending) ([]byte, error) {
 		answer = nil
 	}
 	if p.asIs && p.attached && err != nil {
-		closeStrange(p.came.fd)
+		reap(p.came.fd)
 	}
 	if p.kept {
 		pendings.Put(&Pending{w: p.w})
@@ -361,7 +361,7 @@ func (s *Session) takeAnswer(h header, payload []byte, whole bool) error {
 		if p.left {
 			s.counters[countDropped]++
 			if p.asIs && h.kind == kindAttach {
-				closeStrange(s.attachment.fd)
+				reap(s.attachment.fd)
 			}
 			return nil
 		}

@@ -96,14 +96,14 @@ func receiveFrom(fd, flags int) ([]byte, []int, error) {
 	}
 	fds := rightsIn(oob[:oobn])
 	if got&unix.MSG_CTRUNC != 0 {
-		closeStrange(fds...)
+		reap(fds...)
 		if len(fds) < maxFDs && lacksDescriptors() {
 			return nil, nil, shortage{unix.EMFILE}
 		}
 		return nil, nil, controlFault("descriptors")
 	}
 	if got&unix.MSG_TRUNC != 0 || len(fds) > maxFDs {
-		closeStrange(fds...)
+		reap(fds...)
 		return nil, nil, controlFault("length")
 	}
 	if n == 0 && len(fds) == 0 {

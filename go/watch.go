@@ -32,12 +32,12 @@ func (e *end) watchSocket() {
 // takeControl takes one message off the socket.
 func (e *end) takeControl(fd int) error {
 	// A receiver without descriptors leaves the message where it is.
-	_, strange, err := receiveFrom(fd, unix.MSG_PEEK)
+	_, fds, err := receiveFrom(fd, unix.MSG_PEEK)
 	if err == nil {
-		closeStrange(strange...)
+		reap(fds...)
 		var b []byte
-		if b, strange, err = receiveFrom(fd, 0); err == nil {
-			err = e.sawControl(b, strange)
+		if b, fds, err = receiveFrom(fd, 0); err == nil {
+			err = e.sawControl(b, fds)
 		}
 	}
 	var wrong controlFault
@@ -69,7 +69,7 @@ func (e *end) sawControl(b []byte, fds []int) error {
 		}
 	}
 	if err != nil {
-		closeStrange(fds...)
+		reap(fds...)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func (w *watcher) mapRing(ctx context.Context) error {
 	if !p.attached {
 		return errNoEvents
 	}
-	defer closeStrange(p.came.fd)
+	defer reap(p.came.fd)
 	got := epochFrom(p.came.generation)
 	size := uint64(got.size)
 	if !isLaneSize(size) || p.came.len != broadcastStart+size {
