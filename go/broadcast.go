@@ -3,7 +3,7 @@
 package bellwire
 
 // record is one that a reader has taken from a broadcast ring, or a note that some were missed.
-type castRecord struct {
+type ringRecord struct {
 	sequence uint64
 	missed   uint64 // records between the one before and this
 	bytes    []byte
@@ -11,14 +11,14 @@ type castRecord struct {
 }
 
 const (
-	castData = 1
-	castPad  = 2
-	castNext = 3
+	ringData = 1
+	ringPad  = 2
+	ringNext = 3
 )
 
-// castReader reads a publisher's broadcast ring, and believes nothing of it.
-type castReader struct {
-	ring     words
+// ringReader reads a publisher's broadcast ring, and believes nothing of it.
+type ringReader struct {
+	mem      words
 	size     uint64
 	number   uint32
 	at       uint64
@@ -27,13 +27,13 @@ type castReader struct {
 	gaps     bool   // only the newest counts, and numbers may be left out: snapshots
 }
 
-func newCastReader(ring words, h ringHeader) *castReader {
-	return &castReader{ring: ring, size: uint64(h.size), number: h.number, expected: h.first}
+func newRingReader(ring words, h ringHeader) *ringReader {
+	return &ringReader{mem: ring, size: uint64(h.size), number: h.number, expected: h.first}
 }
 
 // sawTail looks whether there is something new, and goes on at the oldest record if the reader was overrun.
-func (c *castReader) sawTail() (bool, error) {
-	tail := c.ring.load(wordPublished)
+func (c *ringReader) sawTail() (bool, error) {
+	tail := c.mem.load(wordPublished)
 	switch {
 	case tail < c.tail:
 		return false, faultTailWentBack
@@ -48,10 +48,10 @@ func (c *castReader) sawTail() (bool, error) {
 }
 
 // overrun goes on at Oldest, or at Latest: whoever wants only the newest does not meet changes, which Latest never names.
-func (c *castReader) overrun() {
-	oldest := c.ring.load(wordOldest)
+func (c *ringReader) overrun() {
+	oldest := c.mem.load(wordOldest)
 	if c.gaps || oldest <= c.at || oldest >= c.tail || oldest%headerSize != 0 || c.tail-oldest > c.size {
-		oldest = c.ring.load(wordLatest)
+		oldest = c.mem.load(wordLatest)
 	}
 	if oldest > c.at && oldest < c.tail && oldest%headerSize == 0 {
 		c.at = oldest
@@ -61,9 +61,9 @@ func (c *castReader) overrun() {
 }
 
 // toNewest passes all records but the newest, and reports whether that was not taken yet.
-func (c *castReader) toNewest() (bool, error) {
-	latest := c.ring.load(wordLatest)
-	if tail := c.ring.load(wordPublished); tail >= c.tail {
+func (c *ringReader) toNewest() (bool, error) {
+	latest := c.mem.load(wordLatest)
+	if tail := c.mem.load(wordPublished); tail >= c.tail {
 		c.tail = tail
 	}
 	switch {
@@ -79,7 +79,7 @@ func (c *castReader) toNewest() (bool, error) {
 }
 
 // next takes a record, whose bytes it appends to dst. There is none if ok is false.
-func (c *castReader) next(dst []byte) (r castRecord, ok bool, err error) {
+func (c *ringReader) next(dst []byte) (r ringRecord, ok bool, err error) {
 	for {
 		more, err := c.sawTail()
 		if err != nil || !more {
@@ -87,16 +87,16 @@ func (c *castReader) next(dst []byte) (r castRecord, ok bool, err error) {
 		}
 		offset := int(c.at % c.size)
 		at := broadcastStart + offset
-		first, sequence := c.ring.load(at), c.ring.load(at+8)
+		first, sequence := c.mem.load(at), c.mem.load(at+8)
 		length, kind := uint64(uint32(first)), uint32(first>>32)
 		size, rest := recordSize(length), c.size-uint64(offset)
 		dst = dst[:0]
-		if whole := size <= rest; whole && kind == castData && size <= c.size/4 {
-			dst = append(dst, c.ring[at+headerSize:at+headerSize+int(length)]...)
+		if whole := size <= rest; whole && kind == ringData && size <= c.size/4 {
+			dst = append(dst, c.mem[at+headerSize:at+headerSize+int(length)]...)
 		}
 		// Pairs with the publisher's barrier: whoever copied a byte of a record sees the Intent that was stored before it.
 		barrier()
-		if intent := c.ring.load(wordIntent); intent > c.at && intent-c.at > c.size {
+		if intent := c.mem.load(wordIntent); intent > c.at && intent-c.at > c.size {
 			c.overrun()
 			continue
 		}
@@ -104,19 +104,19 @@ func (c *castReader) next(dst []byte) (r castRecord, ok bool, err error) {
 			return r, false, faultRecordTooLong
 		}
 		switch kind {
-		case castPad:
+		case ringPad:
 			if size != rest || sequence != 0 {
 				return r, false, faultUnexpected
 			}
 			c.at += size
 			continue
-		case castNext:
+		case ringNext:
 			if length != 0 || uint32(sequence) != c.number+1 || sequence>>32 != 0 {
 				return r, false, faultUnexpected
 			}
 			c.at += size
-			return castRecord{next: uint32(sequence)}, true, nil
-		case castData:
+			return ringRecord{next: uint32(sequence)}, true, nil
+		case ringData:
 		default:
 			return r, false, faultUnknownKind
 		}
@@ -126,7 +126,7 @@ func (c *castReader) next(dst []byte) (r castRecord, ok bool, err error) {
 		if sequence < c.expected {
 			return r, false, faultReusedID
 		}
-		r = castRecord{sequence: sequence, bytes: dst}
+		r = ringRecord{sequence: sequence, bytes: dst}
 		if !c.gaps {
 			r.missed = sequence - c.expected
 		}
@@ -136,9 +136,9 @@ func (c *castReader) next(dst []byte) (r castRecord, ok bool, err error) {
 	}
 }
 
-// castWriter writes a broadcast ring.
-type castWriter struct {
-	ring   words
+// ringWriter writes a broadcast ring.
+type ringWriter struct {
+	mem    words
 	size   uint64
 	number uint32
 	tail   uint64
@@ -146,10 +146,10 @@ type castWriter struct {
 }
 
 // fits reports whether a record with this payload may be written.
-func (c *castWriter) fits(payload int) bool { return recordSize(uint64(payload)) <= c.size/4 }
+func (c *ringWriter) fits(payload int) bool { return recordSize(uint64(payload)) <= c.size/4 }
 
 // put writes one record.
-func (c *castWriter) put(kind uint32, sequence uint64, payload []byte) {
+func (c *ringWriter) put(kind uint32, sequence uint64, payload []byte) {
 	size := recordSize(uint64(len(payload)))
 	start := c.tail
 	if rest := c.size - c.tail%c.size; rest < size {
@@ -163,22 +163,22 @@ func (c *castWriter) put(kind uint32, sequence uint64, payload []byte) {
 	}
 	c.starts = append(c.starts[:0], c.starts[first:]...)
 	c.starts = append(c.starts, start)
-	c.ring.store(wordOldest, c.starts[0])
-	c.ring.store(wordIntent, end)
+	c.mem.store(wordOldest, c.starts[0])
+	c.mem.store(wordIntent, end)
 	// Pairs with a reader's barrier.
 	barrier()
 	if start > c.tail {
-		c.putHeader(c.tail, start-c.tail-headerSize, castPad, 0)
+		c.putHeader(c.tail, start-c.tail-headerSize, ringPad, 0)
 	}
 	c.putHeader(start, uint64(len(payload)), kind, sequence)
-	copy(c.ring[broadcastStart+start%c.size+headerSize:], payload)
+	copy(c.mem[broadcastStart+start%c.size+headerSize:], payload)
 	c.tail = end
-	c.ring.store(wordPublished, end)
-	c.ring.store(wordLatest, start)
+	c.mem.store(wordPublished, end)
+	c.mem.store(wordLatest, start)
 }
 
-func (c *castWriter) putHeader(at, length uint64, kind uint32, sequence uint64) {
-	to := c.ring[broadcastStart+at%c.size:]
+func (c *ringWriter) putHeader(at, length uint64, kind uint32, sequence uint64) {
+	to := c.mem[broadcastStart+at%c.size:]
 	le.PutUint64(to, length|uint64(kind)<<32)
 	le.PutUint64(to[8:], sequence)
 }

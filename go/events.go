@@ -83,23 +83,23 @@ func (s *Subscriber) Next(ctx context.Context) (Event, error) {
 
 // skipped is the number of the newest event that the ring has shown.
 func (s *Subscriber) skipped() uint64 {
-	if s.cast == nil {
+	if s.ring == nil {
 		return 0
 	}
-	return s.cast.expected - 1
+	return s.ring.expected - 1
 }
 
 func (s *Subscriber) take(ctx context.Context) (Event, bool, error) {
 	for {
-		if s.session == nil || s.cast == nil || s.watcher.ended {
+		if s.session == nil || s.ring == nil || s.watcher.ended {
 			if err := s.start(ctx); err != nil {
 				return Event{}, false, err
 			}
-			if s.cast == nil {
+			if s.ring == nil {
 				return Event{}, false, nil
 			}
 		}
-		record, ok, err := s.cast.next(nil)
+		record, ok, err := s.ring.next(nil)
 		switch {
 		case err != nil:
 			return Event{}, false, s.wrong(err)

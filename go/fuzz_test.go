@@ -122,7 +122,7 @@ func FuzzBroadcastRing(f *testing.F) {
 		} {
 			ring.store(offset, word)
 		}
-		c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+		c := newRingReader(ring, ringHeader{size: 4096, number: 1, first: 1})
 		for range 4096 {
 			before := c.at
 			r, ok, err := c.next(nil)

@@ -31,7 +31,7 @@ func TestVectorsOfBroadcastRings(t *testing.T) {
 				patch(t, ring[broadcastStart:], line[1])
 			}
 		}
-		c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+		c := newRingReader(ring, ringHeader{size: 4096, number: 1, first: 1})
 		c.gaps = v.Text("newest") != ""
 		for {
 			if c.gaps {
@@ -85,10 +85,10 @@ func TestVectorsOfBroadcastRings(t *testing.T) {
 func TestSnapshotBehindChanges(t *testing.T) {
 	ring := make(words, broadcastStart+4096)
 	ring.store(wordLatest, never)
-	w := castWriter{ring: ring, size: 4096, number: 1}
-	c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+	w := ringWriter{mem: ring, size: 4096, number: 1}
+	c := newRingReader(ring, ringHeader{size: 4096, number: 1, first: 1})
 	c.gaps = true
-	w.put(castData, 1, make([]byte, 100))
+	w.put(ringData, 1, make([]byte, 100))
 	latest := ring.load(wordLatest)
 	for sequence := uint64(2); sequence < 200; sequence++ {
 		w.put(4, sequence, make([]byte, 100))
@@ -102,7 +102,7 @@ func TestSnapshotBehindChanges(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
-	w.put(castData, 200, []byte("new"))
+	w.put(ringData, 200, []byte("new"))
 	if there, err := c.toNewest(); !there || err != nil {
 		t.Fatal(there, err)
 	}
@@ -115,12 +115,12 @@ func TestARingIsReadAsItIsWritten(t *testing.T) {
 	ring := make(words, broadcastStart+4096)
 	h := ringHeader{size: 4096, number: 1, first: 1, name: "increment"}
 	h.write(ring)
-	w := castWriter{ring: ring, size: 4096, number: 1}
-	slow, quick := newCastReader(ring, h), newCastReader(ring, h)
+	w := ringWriter{mem: ring, size: 4096, number: 1}
+	slow, quick := newRingReader(ring, h), newRingReader(ring, h)
 	missed, last := uint64(0), uint64(0)
 	for n := uint64(1); n <= 1000; n++ {
 		payload := bytes.Repeat([]byte{byte(n)}, int(n*37%1008))
-		w.put(castData, n, payload)
+		w.put(ringData, n, payload)
 		r, ok, err := quick.next(nil)
 		if err != nil || !ok || r.sequence != n || r.missed != 0 || !bytes.Equal(r.bytes, payload) {
 			t.Fatalf("%d: %+v %v %v", n, r, ok, err)
@@ -295,16 +295,16 @@ func BenchmarkRefreshUnchanged(b *testing.B) {
 func TestARecordThatMayBeOverwrittenIsNotTaken(t *testing.T) {
 	ring := words(alignedMemory(broadcastStart + 4096))
 	ringHeader{size: 4096, number: 1, first: 1, name: "test"}.write(ring)
-	w := castWriter{ring: ring, size: 4096, number: 1}
+	w := ringWriter{mem: ring, size: 4096, number: 1}
 	for sequence := uint64(1); sequence <= 3; sequence++ {
-		w.put(castData, sequence, []byte("some bytes"))
+		w.put(ringData, sequence, []byte("some bytes"))
 		if ring.load(wordIntent) != ring.load(wordPublished) {
 			t.Fatal("the publisher did not say how far it wrote")
 		}
 	}
 	for intent, first := range map[uint64]uint64{w.tail: 1, w.tail + 4096: 0} {
 		ring.store(wordIntent, intent)
-		r := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+		r := newRingReader(ring, ringHeader{size: 4096, number: 1, first: 1})
 		record, ok, err := r.next(nil)
 		if err != nil || ok != (first > 0) || record.sequence != first {
 			t.Errorf("Intent %d: %+v, %v, %v", intent, record, ok, err)
@@ -325,16 +325,16 @@ func TestAReaderTakesNoTornRecord(t *testing.T) {
 	defer func() { <-done }()
 	go func() {
 		defer close(done)
-		w := castWriter{ring: memory, size: size, number: 1}
+		w := ringWriter{mem: memory, size: size, number: 1}
 		record := make([]byte, 904)
 		for sequence := uint64(1); sequence <= records; sequence++ {
 			for at := 0; at+8 <= len(record); at += 8 {
 				le.PutUint64(record[at:], sequence)
 			}
-			w.put(castData, sequence, record[:lengthOf(sequence)])
+			w.put(ringData, sequence, record[:lengthOf(sequence)])
 		}
 	}()
-	r := newCastReader(memory, ringHeader{size: size, number: 1, first: 1})
+	r := newRingReader(memory, ringHeader{size: size, number: 1, first: 1})
 	var taken int
 	var bytes []byte
 	for last := uint64(0); last < records; {

@@ -21,8 +21,8 @@ type source struct {
 	mu         sync.Mutex
 	events     bool
 	generation uint64
-	cast       castWriter
-	castFD     int
+	ring       ringWriter
+	ringFD     int
 	newestFD   int // of the newest snapshot, or -1
 	newestLen  uint64
 }
@@ -71,7 +71,7 @@ func newPublishing(dir, service string, events bool, list []Option) (*publishing
 		return nil, err
 	}
 	ringHeader{size: o.ring, number: 1, first: 1, name: service}.write(ring)
-	from.castFD, from.cast = fd, castWriter{ring: ring, size: uint64(o.ring), number: 1}
+	from.ringFD, from.ring = fd, ringWriter{mem: ring, size: uint64(o.ring), number: 1}
 	server, err := listen(dir, service, nil, from, list)
 	if err != nil {
 		unmap(ring)
@@ -115,8 +115,8 @@ func (p *EventPublisher) Send(event []byte) (number uint64, err error) {
 	if p.closed {
 		return 0, ErrClosed
 	}
-	if !f.cast.fits(len(event)) {
-		return 0, &LengthError{uint64(len(event)), f.cast.size/4 - headerSize, false}
+	if !f.ring.fits(len(event)) {
+		return 0, &LengthError{uint64(len(event)), f.ring.size/4 - headerSize, false}
 	}
 	return p.publish(event), nil
 }
@@ -125,8 +125,8 @@ func (p *EventPublisher) Send(event []byte) (number uint64, err error) {
 func (p *publishing) publish(bytes []byte) uint64 {
 	f, s := p.from, p.server
 	f.generation++
-	if f.cast.fits(len(bytes)) {
-		f.cast.put(castData, f.generation, bytes)
+	if f.ring.fits(len(bytes)) {
+		f.ring.put(ringData, f.generation, bytes)
 	}
 	s.board.store(wordGeneration, f.generation)
 	futexWake(s.board.at(wordGeneration), 1<<30)
@@ -160,8 +160,8 @@ func (p *publishing) Close() error {
 	// Whoever published has left the board, and nobody comes any more.
 	err := p.server.Close()
 	if first {
-		unmap(f.cast.ring)
-		closeOwn(f.castFD)
+		unmap(f.ring.mem)
+		closeOwn(f.ringFD)
 		if f.newestFD >= 0 {
 			closeOwn(f.newestFD)
 		}
@@ -202,8 +202,8 @@ func (s *serverSession) serveSource(j job) {
 		s.answerMemfd(j, have, fd, passed{j.id, generation, length})
 	case len(j.request) == 4 && !j.batch:
 		// This publisher has one ring, as long as it lives.
-		fd := duplicate(f.castFD)
-		s.answerMemfd(j, true, fd, passed{j.id, epoch{f.cast.number, uint32(f.cast.size)}.id(), broadcastStart + f.cast.size})
+		fd := duplicate(f.ringFD)
+		s.answerMemfd(j, true, fd, passed{j.id, epoch{f.ring.number, uint32(f.ring.size)}.id(), broadcastStart + f.ring.size})
 	case len(j.request) == 8 && !j.batch:
 		s.watch(j, le.Uint64(j.request))
 	default:

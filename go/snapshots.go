@@ -76,16 +76,16 @@ func (r *SnapshotReader) refresh(ctx context.Context) (bool, error) {
 // fromRing takes the newest snapshot out of the broadcast ring, if it is there.
 func (r *SnapshotReader) fromRing(ctx context.Context, generation uint64) (*Snapshot, error) {
 	for {
-		if err := r.mapRing(ctx); err != nil || r.cast == nil {
+		if err := r.mapRing(ctx); err != nil || r.ring == nil {
 			return nil, err
 		}
-		r.cast.gaps = true
-		if there, err := r.cast.toNewest(); err != nil {
+		r.ring.gaps = true
+		if there, err := r.ring.toNewest(); err != nil {
 			return nil, r.wrong(err)
 		} else if !there {
 			return nil, nil
 		}
-		record, ok, err := r.cast.next(nil)
+		record, ok, err := r.ring.next(nil)
 		switch {
 		case err != nil:
 			return nil, r.wrong(err)

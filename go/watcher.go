@@ -14,7 +14,7 @@ type watcher struct {
 	dir, service string
 	o            options
 	session      *Session // its memory stays mapped until drop
-	cast         *castReader
+	ring         *ringReader
 	ended        bool // the ring has a successor
 }
 
@@ -51,10 +51,10 @@ func (w *watcher) drop() {
 		w.session.shut(closeNormal)
 		w.session.leave()
 	}
-	if w.cast != nil {
-		unmap(w.cast.ring)
+	if w.ring != nil {
+		unmap(w.ring.mem)
 	}
-	w.session, w.cast, w.ended = nil, nil, false
+	w.session, w.ring, w.ended = nil, nil, false
 }
 
 // Close ends the session. What was taken stays.
@@ -79,13 +79,13 @@ func (w *watcher) wrong(err error) error {
 
 // mapRing maps the broadcast ring in use, if it is not mapped. The watcher has none if the provider has none.
 func (w *watcher) mapRing(ctx context.Context) error {
-	if w.cast != nil && !w.ended {
+	if w.ring != nil && !w.ended {
 		return nil
 	}
 	inUse := epochFrom(w.session.board.load(wordRing))
 	number := inUse.number
 	if w.ended {
-		number = w.cast.number + 1
+		number = w.ring.number + 1
 	}
 	if inUse.size == 0 {
 		return nil
@@ -119,13 +119,13 @@ func (w *watcher) mapRing(ctx context.Context) error {
 	if err != nil {
 		return w.wrong(err)
 	}
-	cast := newCastReader(mem, h)
-	if w.cast != nil {
-		unmap(w.cast.ring)
-	} else if oldest := cast.ring.load(wordOldest); oldest%headerSize == 0 {
-		cast.at = oldest
+	ring := newRingReader(mem, h)
+	if w.ring != nil {
+		unmap(w.ring.mem)
+	} else if oldest := ring.mem.load(wordOldest); oldest%headerSize == 0 {
+		ring.at = oldest
 	}
-	w.cast, w.ended = cast, false
+	w.ring, w.ended = ring, false
 	return nil
 }
 
