@@ -18,38 +18,38 @@ import (
 // Service is the name of the service.
 const Service = "cgroups-snapshot"
 
-// Options of a cgroup.
+// Options are properties of a cgroup, as bits.
+type Options uint32
+
+// The options of a cgroup.
 const (
-	Root Options = 1 << iota
-	Unified
-	Legacy
-	Populated
-	Leaf
-	SystemService
-	Nested
-	Secondary
-	Pending
+	Root          Options = 1 << iota // the root of its hierarchy
+	Unified                           // in the unified (v2) hierarchy
+	Legacy                            // in at least one v1 hierarchy
+	Populated                         // a process is in it, or in a cgroup below it
+	Leaf                              // it has no child
+	SystemService                     // a systemd service directly below /system.slice
+	Nested                            // inside the container, virtual machine or unit that named it
+	Secondary                         // not in the primary hierarchy: the top 8 bits of its ID are the place of its own in Hierarchies
+	Pending                           // a source of names has not answered yet: its name may change
 	endOfOptions
 )
 
-// Options are bits.
-type Options uint32
-
-// Orchestrator is the software that manages a cgroup.
+// Orchestrator is the software that manages a cgroup, as far as its path shows.
 type Orchestrator uint8
 
 // The known ones.
 const (
-	Unknown Orchestrator = iota
-	Systemd
+	Unknown Orchestrator = iota // the path fits no pattern
+	Systemd                     // a service, slice, scope or other unit
 	Docker
-	Kubernetes
-	KVM
-	LXC
+	Kubernetes // a pod, or a container in one
+	KVM        // a virtual machine of libvirt or Proxmox
+	LXC        // LXC, LXD, Incus or libvirt-lxc
 	Podman
-	Nspawn
-	Containerd
-	Nomad
+	Nspawn     // systemd-nspawn, or another machine that systemd-machined registered
+	Containerd // containerd without Kubernetes
+	Nomad      // Nomad's own drivers
 	endOfOrchestrators
 )
 
@@ -60,11 +60,11 @@ type Pair struct{ Name, Value string }
 type Cgroup struct {
 	ID           uint64 // inode of its directory; what eBPF calls its id, unless it is Secondary
 	NameHash     uint64 // FNV-1a of Name
-	Path, Name   string
+	Path, Name   string // Path begins at the root of its hierarchy
 	Options      Options
-	Enabled      bool
+	Enabled      bool // there is something to collect: it is populated, or a resource controller accounts it
 	Orchestrator Orchestrator
-	Labels       []Pair
+	Labels       []Pair // what the source of its name told besides it, in the provider's order
 }
 
 // Snapshot is a snapshot that was checked. It does not change, and any number of goroutines may read it.
