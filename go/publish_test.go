@@ -209,6 +209,9 @@ func TestSnapshotsOfEachLength(t *testing.T) {
 	if s := <-next; string(s.Bytes) != "again" {
 		t.Fatal(s)
 	}
+	if count := p.server.stats.admitted.Load(); count != 1 {
+		t.Error(count, "sessions of one reader")
+	}
 }
 
 func TestSnapshotsAreYieldedUntilTheContextEnds(t *testing.T) {

@@ -14,6 +14,7 @@ type watcher struct {
 	dir, service string
 	o            options
 	session      *Session // its memory stays mapped until drop
+	awaited      *Session // which the next open takes
 	ring         *ringReader
 	ended        bool // the ring has a successor
 }
@@ -32,9 +33,12 @@ func (w *watcher) open(ctx context.Context) (opened bool, err error) {
 		return false, nil
 	}
 	w.drop()
-	s, err := dial(ctx, w.dir, w.service, w.o)
-	if err != nil {
-		return false, err
+	s := w.awaited
+	w.awaited = nil
+	if s == nil {
+		if s, err = dial(ctx, w.dir, w.service, w.o); err != nil {
+			return false, err
+		}
 	}
 	if err := s.enter(); err != nil {
 		return false, err
@@ -60,6 +64,9 @@ func (w *watcher) drop() {
 // Close ends the session. What was taken stays.
 func (w *watcher) Close() error {
 	w.drop()
+	if w.awaited != nil {
+		w.awaited.Close()
+	}
 	return nil
 }
 
@@ -165,10 +172,10 @@ func (w *watcher) survive(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
-		s, err := await(ctx, w.dir, w.service, w.o)
-		if err == nil {
-			s.Close()
+		if w.awaited != nil {
+			return nil // what the old ring has is read first
 		}
+		w.awaited, err = await(ctx, w.dir, w.service, w.o)
 		return err
 	case errors.Is(err, ErrBusy), isRefusal(err, RefusedQuota):
 		select {
