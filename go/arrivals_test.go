@@ -14,17 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// finds awaits a provider.
+func finds(ctx context.Context, dir, service string, list ...Option) error {
+	s, err := Await(ctx, dir, service, list...)
+	if err == nil {
+		s.Close()
+	}
+	return err
+}
+
 func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()
 	listener, accepted := silent(t, dir, "clock")
 	opened := make(chan error)
-	go func() {
-		s, err := Await(t.Context(), dir, "clock", HandshakeTimeout(10*time.Millisecond))
-		if err == nil {
-			s.Close()
-		}
-		opened <- err
-	}()
+	go func() { opened <- finds(t.Context(), dir, "clock", HandshakeTimeout(10*time.Millisecond)) }()
 	read := make(chan error)
 	go func() {
 		r, err := NewSnapshotReader(dir, "clock", HandshakeTimeout(10*time.Millisecond))
@@ -46,12 +49,8 @@ func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
 	listener.Close()
 	p := publisher(t, dir)
 	publish(t, p, []byte("tick"))
-	if err := <-opened; err != nil {
-		t.Error(err)
-	}
-	if err := <-read; err != nil {
-		t.Error(err)
-	}
+	check(t, <-opened)
+	check(t, <-read)
 }
 
 // whenUnwatched waits until the inotify instances of the tests before are closed.
@@ -68,10 +67,7 @@ func TestAProviderThatIsThereNeedsNoInotifyInstance(t *testing.T) {
 	_, accepted := silent(t, dir, "echo")
 	ctx, cancel := context.WithCancel(t.Context())
 	awaited := make(chan error)
-	go func() {
-		_, err := Await(ctx, dir, "echo", HandshakeTimeout(time.Hour))
-		awaited <- err
-	}()
+	go func() { awaited <- finds(ctx, dir, "echo", HandshakeTimeout(time.Hour)) }()
 	<-accepted
 	if count := openFDs(t, "inotify"); count > 0 {
 		t.Error(count, "inotify instances")
@@ -108,21 +104,13 @@ func TestAwaitNoticesThatARunDirectoryGoesAndIsMadeAgain(t *testing.T) {
 		defer held.Close()
 	}
 	opened := make(chan error)
-	go func() {
-		s, err := Await(t.Context(), dir, "echo")
-		if err == nil {
-			s.Close()
-		}
-		opened <- err
-	}()
+	go func() { opened <- finds(t.Context(), dir, "echo") }()
 	whenWatched(t, dir)
 	check(t, os.RemoveAll(above))
 	whenWatched(t, filepath.Dir(above))
 	check(t, os.Mkdir(above, 0o700))
 	listening(t, dir, echo)
-	if err := <-opened; err != nil {
-		t.Error(err)
-	}
+	check(t, <-opened)
 }
 
 func TestAwaitFindsAProviderInARunDirectoryThatItMayNotRead(t *testing.T) {
@@ -133,18 +121,10 @@ func TestAwaitFindsAProviderInARunDirectoryThatItMayNotRead(t *testing.T) {
 	check(t, os.Chmod(dir, 0o711))
 	whenUnwatched(t)
 	opened := make(chan error)
-	go asUser(stranger, func() {
-		s, err := Await(t.Context(), dir, "echo")
-		if err == nil {
-			s.Close()
-		}
-		opened <- err
-	})
+	go asUser(stranger, func() { opened <- finds(t.Context(), dir, "echo") })
 	for openFDs(t, "inotify") == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	listening(t, dir, echo, Admit(stranger))
-	if err := <-opened; err != nil {
-		t.Error(err)
-	}
+	check(t, <-opened)
 }
