@@ -1,65 +1,46 @@
 //go:build linux
 
-// Command bellwire-go is a peer for tests and experiments: it serves and calls services by the Go package.
+// Command bellwire-go is the Go end of tests between languages and of measurements.
 package main
 
 import (
 	"context"
 	"encoding/hex"
-	"flag"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	bellwire "bellwire.dev/go"
 )
 
-const usage = `usage: bellwire-go [options] COMMAND SERVICE [ARGUMENT...]
-  serve SERVICE              answer each request with itself, until SIGTERM
+const usage = `usage: bellwire-go COMMAND ARGUMENT...
   call SERVICE HEX           send a request, print the answer in hexadecimal digits
   interop SCENARIO DOORBELL  one end of the tests between languages
   bench calls                measure, beside a Unix socket`
 
 func main() {
-	method := flag.Uint("method", 1, "the method `number` of the service")
-	timeout := flag.Duration("timeout", 5*time.Second, "how long to wait")
-	flag.Usage = func() { fmt.Fprintln(os.Stderr, usage); flag.PrintDefaults() }
-	flag.Parse()
-	if flag.NArg() < 2 {
-		flag.Usage()
-		os.Exit(2)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	list := []bellwire.Option{
-		bellwire.Method(uint32(*method)), bellwire.Log(slog.New(slog.NewTextHandler(os.Stderr, nil))),
-	}
-	if err := run(ctx, flag.Arg(0), flag.Arg(1), flag.Args()[2:], *timeout, list); err != nil {
+	log := bellwire.Log(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err := run(ctx, os.Args[1:], []bellwire.Option{log}); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, command, service string, args []string, timeout time.Duration, list []bellwire.Option) error {
-	dir := bellwire.RunDir()
-	switch command {
-	case "serve":
-		return serve(ctx, dir, service, list)
-	case "call":
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		return call(ctx, dir, service, args, list)
-	case "bench":
-		return bench(ctx, service, list)
-	case "interop":
-		if len(args) == 1 {
-			return interop(ctx, service, args[0], list)
-		}
+func run(ctx context.Context, args []string, list []bellwire.Option) error {
+	switch {
+	case len(args) == 3 && args[0] == "call":
+		return call(ctx, args[1], args[2], list)
+	case len(args) == 3 && args[0] == "interop":
+		return interop(ctx, args[1], args[2], list)
+	case len(args) == 2 && args[0] == "bench":
+		return bench(ctx, args[1], list)
 	}
-	return fmt.Errorf("no command %q\n%s", command, usage)
+	return errors.New(usage)
 }
 
 // echo answers each request with itself.
@@ -76,32 +57,19 @@ func ready() {
 	}()
 }
 
-func serve(ctx context.Context, dir, service string, list []bellwire.Option) error {
-	server, err := bellwire.Listen(dir, service, echo, list...)
+func call(ctx context.Context, service, text string, list []bellwire.Option) error {
+	request, err := hex.DecodeString(text)
 	if err != nil {
 		return err
 	}
-	fmt.Println("listening")
-	<-ctx.Done()
-	return server.Close()
-}
-
-func call(ctx context.Context, dir, service string, args []string, list []bellwire.Option) error {
-	s, err := bellwire.Await(ctx, dir, service, list...)
+	s, err := bellwire.Await(ctx, bellwire.RunDir(), service, list...)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	for _, arg := range args {
-		request, err := hex.DecodeString(arg)
-		if err != nil {
-			return err
-		}
-		answer, err := s.Call(ctx, request)
-		if err != nil {
-			return err
-		}
+	answer, err := s.Call(ctx, request)
+	if err == nil {
 		fmt.Println(hex.EncodeToString(answer))
 	}
-	return nil
+	return err
 }
