@@ -44,7 +44,7 @@ func dial(ctx context.Context, dir, service string, o options) (*Session, error)
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		conn.Close()
+		reapConn(conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			<-ctx.Done() // the connection may be quicker
 		}

@@ -252,8 +252,7 @@ func (e *end) shut(reason closeReason) {
 	}
 	e.sayClose(reason)
 	e.closed = true
-	// It waits for watchSocket, which may wait for mu; and what a peer left on the socket may block it.
-	go e.sock.conn.Close()
+	reapConn(e.sock.conn)
 	if e.pidfd != nil {
 		e.pidfd.Close()
 	}

@@ -300,21 +300,26 @@ func lingering(t *testing.T, listener net.Listener) int {
 	return copied
 }
 
-func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
+// lingers listens for sockets whose close blocks, until the test ends.
+func lingers(t *testing.T) net.Listener {
+	t.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
 	}}
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	check(t, err)
-	defer func() {
+	t.Cleanup(func() {
 		listener.Close() // with which the closes end
 		for len(reaping) > 0 {
 			time.Sleep(time.Millisecond)
 		}
-	}()
-	for range 3 * cap(reaping) {
-		reap(lingering(t, listener))
-	}
+	})
+	return listener
+}
+
+// takeFewThreads waits until closes block, and checks how many threads they have.
+func takeFewThreads(t *testing.T) {
+	t.Helper()
 	for len(reaping) < cap(reaping) {
 		time.Sleep(time.Millisecond)
 	}
@@ -325,6 +330,32 @@ func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(reaping) {
 		t.Error(threads, err)
 	}
+}
+
+func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
+	listener := lingers(t)
+	for range 3 * cap(reaping) {
+		reap(lingering(t, listener))
+	}
+	takeFewThreads(t)
+}
+
+func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
+	server := listening(t, t.TempDir(), echo)
+	ends, clients := make([]*socket, 3*cap(reaping)), make([]int, 3*cap(reaping))
+	for i := range ends {
+		ends[i], clients[i] = socketPair(t)
+	}
+	listener := lingers(t)
+	for i, client := range clients {
+		fd := lingering(t, listener)
+		// The first message is refused, and nobody reads the second one.
+		check(t, unix.Sendmsg(client, []byte("?"), nil, nil, 0))
+		check(t, unix.Sendmsg(client, []byte("?"), unix.UnixRights(fd), nil, 0))
+		unix.Close(fd)
+		server.serve(ends[i].conn)
+	}
+	takeFewThreads(t)
 }
 
 func TestAHandlerThatEndsItsGoroutine(t *testing.T) {

@@ -5,6 +5,7 @@ package bellwire
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"syscall"
@@ -235,18 +236,26 @@ func closeOwn(fds ...int) {
 	}
 }
 
-// reaping has a token for each goroutine that closes a peer's descriptors. A close that blocks takes a thread, and a program of Go
+// reaping has a token for each goroutine that closes what a peer sent. A close that blocks takes a thread, and a program of Go
 // dies at 10 000.
 var reaping = make(chan struct{}, 64)
 
 // reap closes descriptors that a peer sent: that may block, so no caller waits for it.
 func reap(fds ...int) {
-	if len(fds) == 0 {
-		return
+	if len(fds) > 0 {
+		fds = slices.Clone(fds)
+		go reapBy(func() { closeOwn(fds...) })
 	}
-	go func(fds []int) {
-		reaping <- struct{}{}
-		defer func() { <-reaping }()
-		closeOwn(fds...)
-	}(slices.Clone(fds))
+}
+
+// reapConn closes a connection, and with it the descriptors that the peer left there. The peer learns it at once.
+func reapConn(conn *net.UnixConn) {
+	_, _ = conn.CloseRead(), conn.CloseWrite()
+	go reapBy(func() { conn.Close() })
+}
+
+func reapBy(closes func()) {
+	reaping <- struct{}{}
+	defer func() { <-reaping }()
+	closes()
 }

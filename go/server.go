@@ -199,7 +199,7 @@ func (s *Server) accept() {
 		s.mu.Lock()
 		if s.closing {
 			s.mu.Unlock()
-			conn.Close()
+			reapConn(conn)
 			return
 		}
 		s.opening++
@@ -233,7 +233,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	s.mu.Unlock()
 	if err != nil {
 		s.turnAway(session, isOpen, err)
-		conn.Close()
+		reapConn(conn)
 		return
 	}
 	stats := session.stats()
