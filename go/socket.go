@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,11 +16,7 @@ import (
 // socket is the control socket of a session.
 type socket struct {
 	conn *net.UnixConn
-	raw  interface {
-		Control(func(uintptr)) error
-		Read(func(uintptr) bool) error
-		Write(func(uintptr) bool) error
-	}
+	raw  syscall.RawConn
 }
 
 func newSocket(conn *net.UnixConn) (*socket, error) {
