@@ -47,11 +47,6 @@ func bench(ctx context.Context, end string, list []bellwire.Option) error {
 	server := exec.Command("/proc/self/exe", "bench", "serve")
 	server.Env = append(os.Environ(), "BELLWIRE_RUN_DIR="+dir)
 	server.Stderr = os.Stderr
-	bells, err := newBells()
-	if err != nil {
-		return err
-	}
-	server.ExtraFiles = bells
 	out, err := server.StdoutPipe()
 	if err != nil {
 		return err
@@ -66,7 +61,7 @@ func bench(ctx context.Context, end string, list []bellwire.Option) error {
 	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
 		return err
 	}
-	return benchClient(ctx, dir, bells, list)
+	return benchClient(ctx, dir, list)
 }
 
 // benchServe answers calls and a Unix socket with what was sent.
@@ -88,16 +83,6 @@ func benchServe(ctx context.Context, dir string, list []bellwire.Option) error {
 	if err != nil {
 		return err
 	}
-	// As newBells made them: the child has them from 3 on.
-	pairs := [2][2]func([]byte) (int, error){
-		{os.NewFile(3, "eventfd").Read, os.NewFile(4, "eventfd").Write}, {at(unix.Read, 5), at(unix.Write, 6)},
-	}
-	for _, pair := range pairs {
-		go func() {
-			for swap(pair[0], pair[1]) == nil {
-			}
-		}()
-	}
 	ready()
 	for {
 		conn, err := listener.Accept()
@@ -118,35 +103,7 @@ func benchServe(ctx context.Context, dir string, list []bellwire.Option) error {
 	}
 }
 
-// newBells makes the eventfds of two pairs, there and back: one for the runtime's poller, one for reads that block a thread.
-func newBells() ([]*os.File, error) {
-	var bells []*os.File
-	for _, flags := range []int{unix.EFD_NONBLOCK, unix.EFD_NONBLOCK, 0, 0} {
-		fd, err := unix.Eventfd(0, flags|unix.EFD_CLOEXEC)
-		if err != nil {
-			return nil, err
-		}
-		bells = append(bells, os.NewFile(uintptr(fd), "eventfd"))
-	}
-	return bells, nil
-}
-
-// swap does first one and then the other with the eight bytes of an eventfd.
-func swap(first, second func([]byte) (int, error)) error {
-	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
-	if _, err := first(one); err != nil {
-		return err
-	}
-	_, err := second(one)
-	return err
-}
-
-// at is a system call on one descriptor.
-func at(call func(int, []byte) (int, error), fd uintptr) func([]byte) (int, error) {
-	return func(b []byte) (int, error) { return call(int(fd), b) }
-}
-
-func benchClient(ctx context.Context, dir string, bells []*os.File, list []bellwire.Option) error {
+func benchClient(ctx context.Context, dir string, list []bellwire.Option) error {
 	session, err := bellwire.Dial(ctx, dir, benchService, list...)
 	if err != nil {
 		return err
@@ -165,7 +122,6 @@ func benchClient(ctx context.Context, dir string, bells []*os.File, list []bellw
 		return err
 	}
 	defer conn.Close()
-	ring, wait := at(unix.Write, bells[2].Fd()), at(unix.Read, bells[3].Fd())
 	request, answer := bytes.Repeat([]byte{7}, benchMessage), make([]byte, 0, 2*benchMessage)
 	measures := []*measure{
 		{name: "call, 32 bytes", run: func() (float64, error) {
@@ -182,12 +138,6 @@ func benchClient(ctx context.Context, dir string, bells []*os.File, list []bellw
 				}
 				return err
 			})
-		}},
-		{name: "eventfds in the runtime's poller", run: func() (float64, error) {
-			return timed(20_000, func(int) error { return swap(bells[0].Write, bells[1].Read) })
-		}},
-		{name: "eventfds, threads that block", run: func() (float64, error) {
-			return timed(20_000, func(int) error { return swap(ring, wait) })
 		}},
 		{name: "connection, a call, its answer", run: func() (float64, error) { return benchConnect(ctx, dir, request, list) }},
 		{name: "refresh, unchanged", run: func() (float64, error) {
