@@ -16,7 +16,7 @@ const (
 	ringNext = 3
 )
 
-// ringReader reads a publisher's broadcast ring, and believes nothing of it.
+// ringReader reads a publisher's broadcast ring, without trusting it.
 type ringReader struct {
 	mem      words
 	size     uint64

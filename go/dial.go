@@ -106,7 +106,7 @@ func connect(ctx context.Context, dir, service string, o options) (*net.UnixConn
 	}
 }
 
-// trusts reports whether a client believes a provider of this user.
+// trusts reports whether a client accepts a provider of this user.
 func (o options) trusts(uid uint32, dir string) bool {
 	own := uint32(os.Geteuid())
 	return uid == own || uid == 0 || slices.Contains(o.trusted, uid) ||

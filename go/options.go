@@ -66,7 +66,7 @@ func newOptions(list []Option) (options, error) {
 // Method is the number of the service's method; 1 without this option.
 func Method(number uint32) Option { return func(o *options) { o.method = number } }
 
-// Token is what all processes of a deployment share, in place of that in BELLWIRE_TOKEN.
+// Token sets the token that all processes of a deployment share, in place of that in BELLWIRE_TOKEN.
 func Token(token [16]byte) Option { return func(o *options) { o.token = token } }
 
 // Schema describes the types of request and answer; ends with different ones refuse each other. Without this option, any
@@ -127,7 +127,8 @@ func Admit(uids ...uint32) Option {
 	return func(o *options) { o.admitted = append(o.admitted, uids...) }
 }
 
-// Log gets what an operator should know: refused clients, protocol violations, panics.
+// Log sets the logger for what an operator should know: refused clients, protocol violations, panics. Without this option, nothing
+// is logged.
 func Log(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 // RunDir is where providers listen by default: BELLWIRE_RUN_DIR, bellwire in XDG_RUNTIME_DIR, or /run/bellwire.

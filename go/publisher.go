@@ -84,7 +84,7 @@ func newPublishing(dir, service string, events bool, list []Option) (*publishing
 
 // Publish makes the next generation of the snapshot out of these bytes, and returns its number. It waits for no reader.
 func (p *Publisher) Publish(snapshot []byte) (generation uint64, err error) {
-	defer p.tell()
+	defer p.answerWatchers()
 	f := p.from
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Publisher) Publish(snapshot []byte) (generation uint64, err error) {
 // Send publishes an event, and returns its number. It waits for no subscriber. An event has at most a quarter of the ring,
 // less 16 bytes.
 func (p *EventPublisher) Send(event []byte) (number uint64, err error) {
-	defer p.tell()
+	defer p.answerWatchers()
 	f := p.from
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +134,8 @@ func (p *publishing) publish(bytes []byte) uint64 {
 	return f.generation
 }
 
-// tell answers the requests that wait for a generation.
-func (p *publishing) tell() {
+// answerWatchers answers the requests that wait for a generation.
+func (p *publishing) answerWatchers() {
 	s := p.server
 	s.mu.Lock()
 	var watching []*serverSession

@@ -2,7 +2,7 @@
 
 package bellwire
 
-// receiver reads records out of the peer's lane, and believes nothing. It does no I/O.
+// receiver reads records out of the peer's lane, none of which it trusts. It does no I/O.
 type receiver struct {
 	mem    []byte // of the epoch that is read; only copied out of
 	epoch  epoch

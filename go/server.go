@@ -24,7 +24,7 @@ import (
 // message becomes StatusTooLarge of that item, without bytes.
 //
 // The context ends when the client leaves, when it cancels the request, where the server has Concurrency, or when the server
-// closes; CallerOf tells from it who asks.
+// closes; CallerOf returns the client from it.
 type Handler func(ctx context.Context, request, answer []byte) ([]byte, error)
 
 // Server serves one service in one run directory.
@@ -324,12 +324,12 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Caller is who asks, as the kernel says.
+// Caller identifies a client by its credentials, as the kernel reports them.
 type Caller struct{ UID, GID, PID uint32 }
 
 type callerKey struct{}
 
-// CallerOf returns who asks, in a handler.
+// CallerOf returns the client of a request from the context of its handler.
 func CallerOf(ctx context.Context) (Caller, bool) {
 	caller, ok := ctx.Value(callerKey{}).(Caller)
 	return caller, ok

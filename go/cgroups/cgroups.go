@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package cgroups reads snapshots of the service cgroups-snapshot: every cgroup of a machine at one moment, as
-// docs/cgroups-snapshot.md specifies them. A snapshot comes from another process, and is believed only as far as it was checked.
+// docs/cgroups-snapshot.md specifies them. A snapshot comes from another process, and nothing of it is used before it was checked.
 package cgroups
 
 import (
