@@ -116,9 +116,6 @@ Examples:
     /// The provider process of the demo
     #[command(hide = true)]
     DemoProvider(DemoProvider),
-    /// The consumer process of the demo
-    #[command(hide = true)]
-    DemoConsumer,
 }
 
 /// What can be provided and printed.

@@ -1,8 +1,10 @@
-//! What the command and the harnesses share: exit codes and failures, output for people and programs, and how a long command
-//! is ended.
+//! What the command and the harnesses share: exit codes and failures, output for people and programs, how a long command
+//! is ended, and the messages and checks of the demo and the soak.
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod exit;
+pub mod message;
 pub mod out;
 pub mod stop;
 

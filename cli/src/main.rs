@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellwire_cli::{exit, out, stop};
+use bellwire_cli::{check, exit, message, out, stop};
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Command};
@@ -73,7 +73,6 @@ fn run(args: Args) -> Result<Exit, Failure> {
         }
         Command::Bench { args } => bench::run(&args),
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
-        Command::DemoConsumer => demo::consumer::run(&run_dir),
     }
 }
 

@@ -58,8 +58,8 @@ impl Stop {
         Self::on_some_signals(&[Signal::Hup], |_| true)
     }
 
-    /// The same for a process of the demo. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends
-    /// the others in order.
+    /// The same for the demo's provider. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends the
+    /// provider in order.
     pub fn on_termination() -> Result<Self, Failure> {
         Self::on_some_signals(&[], |why| why != Why::Interrupt)
     }

@@ -1,14 +1,13 @@
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::args::{Output, positive_duration};
+use crate::args::Output;
 
-/// Run a demo: a provider and a consumer process, cgroups that come and go, and figures each second
+/// Run a demo: a provider process and its consumer, cgroups that come and go, and figures each second
 ///
-/// Starts two processes in a private run dir, creates and removes cgroups if permitted (names bellwire-demo-…; synthetic
-/// cgroups on a system without cgroups), and checks every answer. Halfway there is a burst: a snapshot of 100 000
-/// synthetic cgroups, and messages of up to 16 MiB, for which lanes grow and then shrink again without a new session.
-/// Removes everything that it created, also after Ctrl-C.
+/// Starts a provider process in a private run dir and is its consumer, creates and removes cgroups if permitted (names
+/// bellwire-demo-…; synthetic cgroups on a system without cgroups), and checks every answer. Halfway there is a burst: a
+/// snapshot of 100 000 synthetic cgroups, and messages of up to 16 MiB, for which lanes grow and then shrink again without
+/// a new session. Removes everything that it created, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each rate is per second of its activity: in every 50 ms the consumer calls for 20 ms, refreshes for
@@ -35,6 +34,4 @@ pub(crate) struct DemoProvider {
     /// The mount point of the cgroup hierarchies; without it, synthetic cgroups.
     #[arg(long)]
     pub(crate) root: Option<PathBuf>,
-    #[arg(long, value_parser = positive_duration)]
-    pub(crate) interval: Duration,
 }

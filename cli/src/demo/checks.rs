@@ -1,30 +1,17 @@
 use super::Outcome;
 use super::burst::{Arrivals, Burst, LONGEST, LaneSpan, SNAPSHOTS};
-use super::protocol::{Events, Served, Totals};
+use super::figures::{Events, Served, Totals};
+use crate::check::Check;
 use crate::out::{self, count};
 
 /// One for the calls, one for the snapshots, one for the events, two for the burst's messages and one for its orders.
 const SESSIONS: u64 = 6;
 
-/// A condition that has to hold.
-#[derive(Debug)]
-pub(super) struct Check {
-    /// The key in JSON.
-    pub(super) name: &'static str,
-    pub(super) text: String,
-    /// `None` if it cannot be determined here.
-    pub(super) ok: Option<bool>,
-}
-
 /// Returns all checks of a run.
 pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
-    let totals = outcome.totals.clone().unwrap_or_default();
-    let served = outcome.served.unwrap_or_default();
-    let told = outcome.totals.is_some();
-    let parts = [answers(&totals), snapshots(&totals), events(&totals), lookups(&totals)];
-    let checks = parts.into_iter().flatten();
-    let checks = checks.map(|check| Check { ok: check.ok.map(|ok| ok && told), ..check });
-    let checks = checks.chain(cgroups(outcome));
+    let (totals, served) = (&outcome.totals, outcome.served.unwrap_or_default());
+    let parts = [answers(totals), snapshots(totals), events(totals), lookups(totals)];
+    let checks = parts.into_iter().flatten().chain(cgroups(outcome));
     let burst = match &totals.burst {
         // A signal came before the burst.
         None if outcome.interrupted.is_some() => {
@@ -34,7 +21,7 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
         }
         ran => burst(ran.as_ref().unwrap_or(&Burst::default()), &served.burst),
     };
-    checks.chain(burst).chain(processes(outcome, &totals, &served)).collect()
+    checks.chain(burst).chain(processes(outcome, &served)).collect()
 }
 
 fn answers(totals: &Totals) -> Vec<Check> {
@@ -99,8 +86,8 @@ fn cgroups(outcome: &Outcome) -> Vec<Check> {
     let found = world.made > 0 && world.found == world.made && world.not_found == 0;
     let gone = world.removed == world.made && world.gone == world.removed && world.not_gone == 0;
     let one = |name, text: String, ok| match can {
-        true => Check { name, text, ok: Some(ok) },
-        false => Check { name, text: not_made(name), ok: None },
+        true => check(name, text, ok),
+        false => Check { ok: None, ..check(name, not_made(name), false) },
     };
     vec![
         one(
@@ -184,8 +171,9 @@ fn burst(burst: &Burst, requests: &Arrivals) -> Vec<Check> {
     ]
 }
 
-fn processes(outcome: &Outcome, totals: &Totals, served: &Served) -> Vec<Check> {
-    let told = outcome.totals.is_some() && outcome.served.is_some();
+fn processes(outcome: &Outcome, served: &Served) -> Vec<Check> {
+    let Outcome { totals, .. } = outcome;
+    let told = outcome.served.is_some();
     let sessions = || totals.sessions.iter();
     let made: u64 = sessions().map(|session| session.made).sum();
     let answered: u64 = sessions().map(|session| session.answered).sum();
@@ -196,8 +184,8 @@ fn processes(outcome: &Outcome, totals: &Totals, served: &Served) -> Vec<Check> 
     vec![
         check(
             "ended_cleanly",
-            "both processes ended by themselves, with status 0",
-            told && outcome.ends.is_empty(),
+            "the provider process ended by itself, with status 0",
+            told && outcome.trouble.is_empty(),
         ),
         check(
             "no_reconnects",
@@ -220,7 +208,7 @@ fn processes(outcome: &Outcome, totals: &Totals, served: &Served) -> Vec<Check> 
 }
 
 fn check(name: &'static str, text: impl Into<String>, ok: bool) -> Check {
-    Check { name, text: text.into(), ok: Some(ok) }
+    Check::new(name, text, ok, "")
 }
 
 #[cfg(test)]
@@ -234,13 +222,8 @@ mod tests {
         let (mut ran, mut requests) = (Burst { answers: arrivals, ..Burst::default() }, arrivals);
         ran.snapshots = SNAPSHOTS.map(|cgroups| Shown { cgroups, ..Shown::default() }).into();
         (ran.sent.messages, ran.sent.longest) = (9, LONGEST);
-        let lane = |lane: &str| LaneSpan {
-            session: "burst".into(),
-            lane: lane.into(),
-            first: 1 << 14,
-            most: 1 << 20,
-            last: 1 << 14,
-        };
+        let (session, first, most) = ("burst", 1 << 14, 1 << 20);
+        let lane = |lane| LaneSpan { session, lane, first, most, last: first };
         ran.lanes = vec![lane("requests"), lane("answers")];
         (ran.shared.before.bytes, ran.shared.before.pieces) = (100_000, 20);
         ran.shared.after = ran.shared.before;

@@ -1,19 +1,19 @@
-//! The demo's consumer process.
+//! The demo's consumer, which is the demo's own process.
 
-use std::io::BufRead;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
-use bellwire_cgroups::{CgroupsSnapshot, View, name_hash};
+use bellwire_cgroups::{CgroupsSnapshot, Meta, View, name_hash};
 
-use super::burst::{BurstClient, SessionFigures};
-use super::expect::Expectations;
-use super::protocol::{DemoPing, DemoTick, FromConsumer, ToConsumer, Totals};
+use super::burst::{Burst, BurstClient, Course, SessionFigures};
+use super::figures::{Second, Totals};
+use super::provider::Provider;
+use super::report::Report;
+use super::services::{DemoPing, DemoTick};
 use super::tally::Tally;
+use super::world::World;
 use crate::exit::{Exit, Failure, chain};
-use crate::out;
 use crate::stop::Stop;
 
 /// How long each activity lasts at a time. See the demo's `--help`.
@@ -26,91 +26,116 @@ const BATCH: u32 = 256;
 const LOOKED_UP: usize = 64;
 /// A name that no cgroup has.
 const ABSENT: &str = "bellwire-demo: no such cgroup";
-/// How long to wait for the provider's first snapshot.
-const FIRST: Duration = Duration::from_secs(10);
+/// How long to wait for the provider's first snapshot, and at the end until it shows that all cgroups are gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often cgroups change.
+const STEP: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
-    let stop = Stop::on_termination()?;
-    stop.on_request(|| std::process::exit(i32::from(Exit::Terminated as u8)));
-    let orders = orders();
-    let mut consumer = Consumer::connect(run_dir)?;
-    loop {
-        consumer.cycle();
-        consumer.tell()?;
-        match orders.recv_timeout(PAUSE) {
-            Ok(ToConsumer::Made(made)) => consumer.expected.made(made),
-            Ok(ToConsumer::Removed { path }) => consumer.expected.removed(path),
-            Ok(ToConsumer::Burst) => consumer.burst()?,
-            Ok(ToConsumer::Finish) => break,
-            Err(RecvTimeoutError::Timeout) => {}
-            // Without the demo there is no work.
-            Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Failed),
-        }
-    }
-    let session = consumer.client.session().map(|session| session.stats());
-    let calls = session.as_ref().map(|stats| SessionFigures::new("calls", stats));
-    let (burst, sessions) = consumer.burst.end();
-    let totals = Totals {
-        burst,
-        sessions: calls.into_iter().chain(sessions).collect(),
-        ..consumer.tally.totals(session.unwrap_or_default())
-    };
-    out::json_line(&FromConsumer::Done(Box::new(totals)))?;
-    Ok(Exit::Ok)
-}
-
-/// Reads orders from standard input.
-fn orders() -> Receiver<ToConsumer> {
-    let (sender, orders) = mpsc::channel();
-    thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(order) = line.map_err(drop).and_then(|line| parse(&line)) else { return };
-            if sender.send(order).is_err() {
-                return;
-            }
-        }
-    });
-    orders
-}
-
-fn parse(line: &str) -> Result<ToConsumer, ()> {
-    serde_json::from_str(line).map_err(drop)
-}
-
-struct Consumer {
+pub(super) struct Consumer {
     cache: SnapshotCache<CgroupsSnapshot>,
     client: Client<DemoPing>,
     ticks: Subscriber<DemoTick>,
-    burst: BurstClient,
-    expected: Expectations,
+    burst_client: BurstClient,
+    /// `None` until it ran.
+    burst: Option<Burst>,
+    pub(super) world: World,
     tally: Tally,
     sequence: u64,
+    /// How long the first session took to open.
+    pub(super) connect_nanos: u64,
+    /// The process at the other end of that session.
+    pub(super) provider: Option<u32>,
 }
 
 impl Consumer {
     /// Opens all sessions and waits for the first snapshot.
-    fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
+    pub(super) fn connect(run_dir: &RunDir, world: World) -> Result<Self, Failure> {
         let begun = Instant::now();
         let mut client = Client::new(run_dir);
         let provider = client.connect()?.provider_pid();
         let connect_nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let burst = BurstClient::connect(run_dir)?;
-        let cache = SnapshotCache::new(run_dir);
-        let ticks = Subscriber::new(run_dir, Start::Oldest);
-        let (expected, tally) = (Expectations::default(), Tally::new()?);
-        let mut consumer = Self { cache, client, ticks, burst, expected, tally, sequence: 0 };
-        let first = consumer.cache.wait_for_change(Some(FIRST));
+        let mut consumer = Self {
+            cache: SnapshotCache::new(run_dir),
+            client,
+            ticks: Subscriber::new(run_dir, Start::Oldest),
+            burst_client: BurstClient::connect(run_dir)?,
+            burst: None,
+            world,
+            tally: Tally::new()?,
+            sequence: 0,
+            connect_nanos,
+            provider,
+        };
+        let first = consumer.cache.wait_for_change(Some(PATIENCE));
         if !matches!(first, Ok(Refreshed::Changed)) {
-            let state = consumer.cache.state();
-            return Err(Failure::new(
-                Exit::Deadline,
-                format!("no first snapshot: {first:?}, {state:?}"),
-            ));
+            let what = format!("no first snapshot: {first:?}, {:?}", consumer.cache.state());
+            return Err(Failure::new(Exit::Deadline, what));
         }
         consumer.changed();
-        out::json_line(&FromConsumer::Ready { connect_nanos, provider })?;
-        consumer.tally.start();
         Ok(consumer)
+    }
+
+    /// Returns how many cgroups the current snapshot has, and what it says of itself.
+    pub(super) fn snapshot(&self) -> Option<(usize, Meta)> {
+        let view = self.cache.current()?.index().view();
+        Some((view.len(), view.meta()))
+    }
+
+    /// Works for so many seconds, with the burst halfway and cgroups that change. Then removes all cgroups and waits until
+    /// that is seen. A line may cover several seconds, as long as the burst takes.
+    pub(super) fn run(
+        &mut self,
+        seconds: u64,
+        stop: &Stop,
+        provider: &mut Provider,
+        report: &mut Report,
+    ) -> Result<Vec<Second>, Failure> {
+        self.tally.start();
+        let begun = Instant::now();
+        let mut step_at = begun;
+        let mut measured: Vec<Second> = Vec::new();
+        let is_measured = |measured: &[Second]| {
+            measured.last().is_some_and(|last: &Second| last.second >= seconds)
+        };
+        while (self.burst.is_none() || !is_measured(&measured))
+            && stop.requested().is_none()
+            && !provider.has_ended()
+        {
+            if self.burst.is_none() && begun.elapsed() >= Duration::from_secs(seconds) / 2 {
+                self.burst(report);
+            }
+            if Instant::now() >= step_at {
+                self.world.step();
+                step_at = Instant::now() + STEP;
+            }
+            self.cycle();
+            if self.tally.second_is_over() && !is_measured(&measured) {
+                let second = self.second();
+                report.second(&second)?;
+                measured.push(second);
+            }
+            stop.sleep_until(Instant::now() + PAUSE);
+        }
+        let until = Instant::now() + PATIENCE;
+        while !self.world.is_settled() && Instant::now() < until && !provider.has_ended() {
+            self.world.shrink();
+            self.refreshes(Instant::now() + REFRESHES);
+            self.look();
+            thread::sleep(PAUSE);
+        }
+        Ok(measured)
+    }
+
+    /// Returns all figures, and the cgroups.
+    pub(super) fn end(mut self) -> (Totals, World) {
+        let session = self.client.session().map(|session| session.stats());
+        let calls = session.as_ref().map(|stats| SessionFigures::new("calls", stats));
+        let totals = Totals {
+            sessions: calls.into_iter().chain(self.burst_client.sessions()).collect(),
+            burst: self.burst,
+            ..self.tally.totals(session.unwrap_or_default())
+        };
+        (totals, self.world)
     }
 
     fn cycle(&mut self) {
@@ -118,33 +143,31 @@ impl Consumer {
         self.refreshes(Instant::now() + REFRESHES);
         self.lookups(Instant::now() + LOOKUPS);
         self.events();
+        self.look();
     }
 
     /// Runs the burst, during which the snapshots show no cgroup of this machine.
-    fn burst(&mut self) -> Result<(), Failure> {
+    fn burst(&mut self, report: &mut Report) {
         let begun = Instant::now();
-        self.burst.run(&mut self.cache, &mut self.tally)?;
-        self.expected.postpone(begun.elapsed());
-        Ok(())
+        let (cache, tally) = (&mut self.cache, &mut self.tally);
+        self.burst = Some(self.burst_client.run(&mut Course { cache, tally, report }));
+        self.world.postpone(begun.elapsed());
     }
 
-    /// Reports the figures of a second, and which expectations were met or not.
-    fn tell(&mut self) -> Result<(), Failure> {
+    /// Looks for the cgroups that were made and removed.
+    fn look(&mut self) {
         if let Some(current) = self.cache.current() {
-            self.expected.check(current.index().view());
+            self.world.check(current.index().view());
         }
-        for verdict in self.expected.take_verdicts() {
-            out::json_line(&verdict)?;
-        }
-        if !self.tally.second_is_over() {
-            return Ok(());
-        }
+    }
+
+    /// Ends a second.
+    fn second(&mut self) -> Second {
         let session = self.client.session().map(|session| session.stats()).unwrap_or_default();
         let current = self.cache.current();
         let generation = current.map_or(0, Current::generation);
         let cgroups = current.map_or(0, |current| current.index().view().len());
-        let second = self.tally.second(generation, cgroups, session);
-        Ok(out::json_line(&FromConsumer::Second(second))?)
+        self.tally.second(generation, cgroups, session)
     }
 
     /// Calls in a closed loop: each call begins after the previous answer.
@@ -210,9 +233,8 @@ impl Consumer {
 
     /// Checks a new snapshot.
     fn changed(&mut self) {
-        let Some(current) = self.cache.current() else { return };
         self.tally.came(&self.cache);
-        self.expected.check(current.index().view());
+        self.look();
     }
 
     /// Takes all events that are there, and checks each.

@@ -1,57 +1,42 @@
-//! `bellwire demo`: a provider and a consumer process over a private run dir, with cgroups that change.
+//! `bellwire demo`: this process calls and reads a provider process over a private run dir, with cgroups that change.
 
 pub(crate) mod args;
 mod burst;
 mod checks;
-mod child;
-pub(crate) mod consumer;
-mod expect;
-mod protocol;
+mod consumer;
+mod figures;
 pub(crate) mod provider;
 mod report;
-mod run;
+mod services;
 mod tally;
 mod world;
 
 use std::path::Path;
 
+use bellwire::RunDir;
 use bellwire_cgroups::scan::Scanner;
 use bellwire_cli::private_run_dir;
 
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
 use args::Demo;
-use burst::LaneChange;
-use child::Who;
-pub(crate) use protocol::DemoPing;
-use protocol::{FromConsumer, FromProvider, Second, Served, Totals};
+use consumer::Consumer;
+use figures::{Second, Served, Totals};
+use provider::Provider;
 use report::Report;
-use run::Run;
+pub(crate) use services::DemoPing;
 use world::World;
-
-/// What the demo waits for.
-#[derive(Debug)]
-enum Event {
-    Provider(FromProvider),
-    Consumer(FromConsumer),
-    /// A process closed its standard output.
-    Ended(Who),
-    /// A process wrote a line that is not a message.
-    Garbled(Who, String),
-    /// It is time to stop.
-    Stop,
-}
 
 /// All results of the demo.
 #[derive(Debug)]
 struct Outcome {
     seconds: Vec<Second>,
-    lane_changes: Vec<LaneChange>,
     connect_nanos: u64,
-    totals: Option<Totals>,
+    totals: Totals,
+    /// `None` if the provider did not report them.
     served: Option<Served>,
-    /// How the two processes ended, if not cleanly.
-    ends: Vec<String>,
+    /// What was wrong with the provider process.
+    trouble: Vec<String>,
     world: World,
     interrupted: Option<Why>,
 }
@@ -63,8 +48,18 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
     let real = Scanner::new(root).scan().is_ok();
     let world = World::prepare(root, if real { args.cgroups } else { 0 });
     let mut report = Report::new(args);
-    let run = Run::start(dir.path(), real.then_some(root), world, &stop, &mut report)?;
-    let outcome = run.measure(&mut report)?;
+    let mut provider = Provider::start(dir.path(), real.then_some(root))?;
+    let pid = provider.pid();
+    let mut consumer = Consumer::connect(&RunDir::new(dir.path()), world)?;
+    let (connect_nanos, seen) = (consumer.connect_nanos, consumer.provider);
+    report.start(pid, dir.path(), real, &consumer)?;
+    let seconds = consumer.run(args.seconds.into(), &stop, &mut provider, &mut report)?;
+    let (totals, world) = consumer.end();
+    let (served, wrong) = provider.end();
+    let reached = format!("the consumer reached process {seen:?} instead of the provider");
+    let trouble = (seen != Some(pid)).then_some(reached).into_iter().chain(wrong).collect();
+    let interrupted = stop.requested();
+    let outcome = Outcome { seconds, connect_nanos, totals, served, trouble, world, interrupted };
     // Before the summary, since its reader may be gone.
     drop(dir);
     let holds = report.end(&outcome)?;

@@ -1,25 +1,91 @@
 //! The demo's provider process.
 
-use std::io::Read;
+use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{EventPublisher, RunDir, Server};
 use bellwire_cgroups::CgroupsSnapshot;
+use bellwire_process::{Subprocess, at_end_of_input};
 
 use super::args::DemoProvider;
-use super::burst::{DemoPhase, Handler, Order, Phase, answer};
-use super::protocol::{DemoPing, DemoTick, FromProvider, Served};
+use super::burst::{DemoStage, Handler, Order, answer};
+use super::figures::Served;
+use super::services::{DemoPing, DemoTick};
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::provide::{Feed, Source, unserved};
 use crate::stop::{Stop, Why};
+use crate::this_program;
 use bellwire_cgroups::scan::Limits;
 
+/// How often the provider scans the hierarchy.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// How many events are published at once, and how often.
 const TICKS: u64 = 100;
 const TICK: Duration = Duration::from_millis(10);
+/// What it prints when it serves.
+const READY: &str = "ready";
+/// How long it may take to start or to end, on a machine that is not overloaded.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The provider, as the demo sees it: this program again, with a hidden subcommand. It ignores Ctrl-C.
+pub(super) struct Provider {
+    process: Subprocess,
+    lines: Receiver<Option<String>>,
+}
+
+impl Provider {
+    /// Starts it, and returns when it serves.
+    pub(super) fn start(run_dir: &Path, root: Option<&Path>) -> Result<Self, Failure> {
+        let failed =
+            |error| Failure::of(Exit::Failed, "cannot start a process of the demo", &error);
+        let mut command = Command::new(this_program().map_err(failed)?);
+        command.arg("--run-dir").arg(run_dir).arg("demo-provider");
+        if let Some(root) = root {
+            command.arg("--root").arg(root);
+        }
+        let (sender, lines) = mpsc::channel();
+        let hear = move |line| drop(sender.send(line));
+        let process = Subprocess::start(&mut command, hear).map_err(failed)?;
+        match lines.recv_timeout(PATIENCE) {
+            Ok(Some(line)) if line == READY => Ok(Self { process, lines }),
+            _ => Err(Failure::new(Exit::Failed, "the demo's provider did not start")
+                .next("`bellwire doctor` shows what this machine lacks")),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+    }
+
+    /// Ends it. Returns its counters, and what was wrong with its end.
+    pub(super) fn end(mut self) -> (Option<Served>, Option<String>) {
+        self.process.close();
+        let mut served = None;
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(Some(line)) => served = serde_json::from_str(&line).ok(),
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    return (served, Some("the provider did not end and was killed".to_owned()));
+                }
+            }
+        }
+        let wrong = match self.process.wait() {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(format!("the provider ended with {status}")),
+            Err(error) => Some(error.to_string()),
+        };
+        (served, wrong)
+    }
+}
 
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
     let stop = Stop::on_termination()?;
@@ -33,23 +99,21 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     let (sender, orders) = mpsc::channel();
     let stopped = sender.clone();
     stop.on_request(move || drop(stopped.send(Order::Stop)));
-    let phase = builder.serve::<DemoPhase>(move |_, phase| answer(&sender, phase.0));
-    phase.map_err(failed)?;
+    builder.serve::<DemoStage>(move |_, stage| answer(&sender, stage)).map_err(failed)?;
     let source = match &args.root {
         Some(root) => Source::hierarchy(root, Limits::default()),
         None => Source::synthetic(),
     };
     let mut feed = Feed::new(source, publisher);
-    let first = feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;
+    feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;
     let server = builder.start().map_err(failed)?;
-    let (cgroups, mode) =
-        first.map_or((0, String::new()), |fed| (fed.cgroups, fed.mode.to_string()));
-    out::json_line(&FromProvider::Ready { cgroups, mode })?;
-    end_with_parent(&stop);
+    out::write_all(format!("{READY}\n").as_bytes())?;
+    let asked = stop.clone();
+    at_end_of_input(move || _ = asked.request(Why::Asked));
     tick(ticks, &stop);
-    let (generations, failed_scans) = follow(&mut feed, args.interval, &orders);
+    let (generations, failed_scans) = follow(&mut feed, &orders);
     let stats = server.stop();
-    out::json_line(&FromProvider::Done(Served {
+    out::json_line(&Served {
         sessions: stats.admitted,
         turned_away: stats.turned_away,
         accepted: stats.accepted,
@@ -62,30 +126,30 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
         generations,
         failed_scans,
         burst: handler.arrivals(),
-    }))?;
+    })?;
     Ok(Exit::Ok)
 }
 
 /// Publishes changes, or what an order asks for. Returns how many generations there were, and how many scans failed.
-fn follow(feed: &mut Feed, interval: Duration, orders: &Receiver<Order>) -> (u64, u64) {
+fn follow(feed: &mut Feed, orders: &Receiver<Order>) -> (u64, u64) {
     let (mut generations, mut failed) = (1, 0);
     // The machine's source, while another one is published.
     let mut real = None;
-    let mut due = Instant::now() + interval;
+    let mut due = Instant::now() + INTERVAL;
     loop {
         match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Ok(Order::Phase(Phase::Show { cgroups, seed })) => {
-                let until_now = feed.replace_source(Source::Synthetic { count: cgroups, seed });
+            Ok(Order::Publish(Some((cgroups, seed)))) => {
+                let count = usize::try_from(cgroups).unwrap_or(usize::MAX);
+                let until_now = feed.replace_source(Source::Synthetic { count, seed });
                 real.get_or_insert(until_now);
             }
-            Ok(Order::Phase(Phase::Real)) => {
+            Ok(Order::Publish(None)) => {
                 if let Some(real) = real.take() {
                     feed.replace_source(real);
                 }
             }
-            Ok(Order::Phase(Phase::AsItIs)) => continue,
             Err(RecvTimeoutError::Timeout) => {
-                due = (due + interval).max(Instant::now());
+                due = (due + INTERVAL).max(Instant::now());
                 // Synthetic cgroups do not change.
                 if real.is_some() {
                     continue;
@@ -119,14 +183,5 @@ fn tick(ticks: EventPublisher<DemoTick>, stop: &Stop) {
             }
             stop.sleep_until(Instant::now() + TICK);
         }
-    });
-}
-
-/// Ends this process when its standard input ends: when the demo asks for it, or was killed itself.
-fn end_with_parent(stop: &Stop) {
-    let stop = stop.clone();
-    thread::spawn(move || {
-        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        stop.request(Why::Asked);
     });
 }

@@ -1,83 +1,71 @@
 use std::io::Write;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Outcome;
 use super::args::Demo;
 use super::burst::{LaneChange, SessionFigures, Shown};
-use super::checks::{self, Check};
-use super::protocol::{Second, Served, Totals};
+use super::checks;
+use super::consumer::Consumer;
+use super::figures::{Second, Served, Totals};
 use super::tally::ratio;
-use super::world::World;
+use crate::check::{self, Check};
 use crate::exit::Failure;
-use crate::out::{
-    self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, nanos, rate,
-    wrapped,
-};
+use crate::out::{self, BAD, FAINT, TITLE, Table, WARN, bytes, count, nanos, rate, wrapped};
 
 /// Reports progress to people as it happens, or the result to a program at the end.
 pub(super) struct Report {
-    seconds: u32,
     json: bool,
     header_due: bool,
 }
 
-/// What is known once both processes run.
-pub(super) struct Start<'a> {
-    pub(super) provider: u32,
-    pub(super) consumer: u32,
-    pub(super) run_dir: &'a Path,
-    /// Whether the cgroups are this machine's.
-    pub(super) real: bool,
-    pub(super) mode: &'a str,
-    pub(super) cgroups: usize,
-    pub(super) connect_nanos: u64,
-    pub(super) world: &'a World,
-}
-
 impl Report {
     pub(super) fn new(args: &Demo) -> Self {
-        Self { seconds: args.seconds, json: args.output.is_json(), header_due: out::is_terminal() }
+        Self { json: args.output.is_json(), header_due: out::is_terminal() }
     }
 
-    pub(super) fn seconds(&self) -> u64 {
-        self.seconds.into()
-    }
-
-    pub(super) fn start(&mut self, start: &Start<'_>) -> Result<(), Failure> {
+    /// Prints what is known once the sessions are open; `real` is whether the cgroups are this machine's.
+    pub(super) fn start(
+        &mut self,
+        provider: u32,
+        run_dir: &Path,
+        real: bool,
+        consumer: &Consumer,
+    ) -> Result<(), Failure> {
         if self.json {
             return Ok(());
         }
-        let Start { provider, consumer, run_dir, mode, cgroups, .. } = start;
-        let (dir, connect) = (run_dir.display(), time(start.connect_nanos));
+        let (dir, connect) = (run_dir.display(), time(consumer.connect_nanos));
+        let (pid, world) = (std::process::id(), &consumer.world);
         let mut stdout = out::stdout();
         writeln!(
             stdout,
-            "{TITLE}Provider{TITLE:#} process {provider} and {TITLE}consumer{TITLE:#} process {consumer} met in {dir}; a session took {connect}."
+            "{TITLE}Provider{TITLE:#} process {provider} and {TITLE}consumer{TITLE:#} process {pid} met in {dir}; a session took {connect}."
         )?;
-        if start.real {
-            writeln!(
+        match consumer.snapshot() {
+            Some((cgroups, meta)) if real => writeln!(
                 stdout,
-                "The provider serves the {cgroups} cgroups of this machine ({mode})."
-            )?;
-        } else {
-            writeln!(
+                "The provider serves the {cgroups} cgroups of this machine ({}).",
+                meta.mode
+            )?,
+            synthetic => writeln!(
                 stdout,
-                "{WARN}No cgroup hierarchy here:{WARN:#} the provider serves {cgroups} synthetic cgroups, which will not change."
-            )?;
+                "{WARN}No cgroup hierarchy here:{WARN:#} the provider serves {} synthetic cgroups, which will not change.",
+                synthetic.map_or(0, |(cgroups, _)| cgroups)
+            )?,
         }
-        if let Some(place) = start.world.place() {
+        if let Some(place) = world.place() {
             let place = place.display();
             writeln!(stdout, "Cgroups come and go in {place}, named bellwire-demo-….")?;
-        } else if let Some(why) = &start.world.trouble {
+        } else if let Some(why) = &world.trouble {
             writeln!(
                 stdout,
                 "{WARN}No cgroups can be made{WARN:#} ({why}): nothing will change. Run as root to see changes."
             )?;
         }
-        if start.world.stale > 0 {
-            writeln!(stdout, "Removed {} cgroups that killed demos had left.", start.world.stale)?;
+        if world.stale > 0 {
+            writeln!(stdout, "Removed {} cgroups that killed demos had left.", world.stale)?;
         }
         writeln!(stdout)?;
         Ok(stdout.flush()?)
@@ -106,12 +94,16 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// Prints one line for a lane that changed its size.
-    pub(super) fn lane(&self, change: &LaneChange) -> Result<(), Failure> {
-        let LaneChange { session, lane, epoch, from, to, why } = change;
-        let arrow = if to > from { "↑" } else { "↓" };
-        let (from, to) = (bytes(*from), bytes(*to));
-        self.news(arrow, format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"))
+    /// Prints one line for each lane that changed its size.
+    pub(super) fn lanes<'a>(
+        &self,
+        mut changes: impl Iterator<Item = &'a LaneChange>,
+    ) -> Result<(), Failure> {
+        changes.try_for_each(|LaneChange { session, lane, epoch, from, to, why }| {
+            let arrow = if to > from { "↑" } else { "↓" };
+            let (from, to) = (bytes(*from), bytes(*to));
+            self.news(arrow, format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"))
+        })
     }
 
     /// Prints one line for a snapshot of the burst.
@@ -136,7 +128,7 @@ impl Report {
     /// Prints the summary and returns whether every check held.
     pub(super) fn end(&self, outcome: &Outcome) -> Result<bool, Failure> {
         let checks = checks::of(outcome);
-        let holds = checks.iter().all(|check| check.ok != Some(false));
+        let holds = !checks.iter().any(Check::fails);
         if self.json {
             out::json_line(&object(outcome, &checks, holds))?;
             return Ok(holds);
@@ -146,30 +138,14 @@ impl Report {
         if outcome.interrupted.is_some() {
             writeln!(stdout, "{WARN}Interrupted.{WARN:#} What was measured until then:")?;
         }
-        let empty = (Totals::default(), Served::default());
-        let totals = outcome.totals.as_ref().unwrap_or(&empty.0);
-        let served = outcome.served.as_ref().unwrap_or(&empty.1);
-        figures_of_the_run(&mut stdout, totals, served)?;
+        let (totals, served) = (&outcome.totals, outcome.served.unwrap_or_default());
+        figures_of_the_run(&mut stdout, totals, &served)?;
         let width = out::width();
         lanes(&totals.sessions, width).print(&mut stdout, width)?;
         writeln!(stdout)?;
-        let mut skipped = "";
-        for check in &checks {
-            // Several checks may be undetermined for the same reason.
-            if check.ok.is_none() && check.text == skipped {
-                continue;
-            }
-            skipped = &check.text;
-            let (style, mark) = match check.ok {
-                Some(true) => (GOOD, "✓"),
-                Some(false) => (BAD, "✗"),
-                None => (FAINT, "–"),
-            };
-            let text = wrapped(&check.text, out::width(), 4);
-            writeln!(stdout, "  {style}{mark}{style:#} {text}")?;
-        }
+        check::print(&checks, &mut stdout)?;
         let trouble = outcome.world.trouble.iter().filter(|_| outcome.world.place().is_some());
-        for why in outcome.ends.iter().chain(&totals.messages).chain(trouble) {
+        for why in outcome.trouble.iter().chain(&totals.messages).chain(trouble) {
             writeln!(stdout, "    {BAD}{why}{BAD:#}")?;
         }
         stdout.flush()?;
@@ -233,28 +209,24 @@ fn fitting(figures: [Figure; 10], width: Option<usize>) -> Vec<Figure> {
 fn lanes(sessions: &[SessionFigures], width: Option<usize>) -> Table {
     let has_room_for = |columns| width.is_none_or(|width| width >= columns);
     let names = if has_room_for(72) { ["requests", "answers"] } else { ["req", "ans"] };
-    let needed = if has_room_for(65) { 8 } else { 5 };
-    let titles = ["EPOCH", "SIZE", "HIGH", "BYTES", "GREW", "SHRANK", "ATTACHED"];
-    let columns = titles.map(|title| Column::new(title, Align::Right));
-    let first = Column::new("LANE", Align::Left);
-    let columns: Vec<_> = std::iter::once(first).chain(columns).take(needed).collect();
-    let mut table = Table::new(columns);
-    for SessionFigures { session, requests, answers, .. } in sessions {
-        for (name, lane) in names.into_iter().zip([requests, answers]) {
-            let cells = [
-                format!("{session} {name}"),
-                lane.epoch.to_string(),
-                bytes(lane.size),
-                bytes(lane.high_water),
-                bytes(lane.bytes),
-                lane.grows.to_string(),
-                lane.shrinks.to_string(),
-                lane.attaches.to_string(),
-            ];
-            table.row(cells.into_iter().take(needed).map(Cell::new).collect::<Vec<_>>());
-        }
+    let lanes =
+        sessions.iter().flat_map(|SessionFigures { session, requests, answers, .. }| {
+            let lane = |(name, lane)| (format!("{session} {name}"), lane);
+            names.into_iter().zip([requests, answers]).map(lane).collect::<Vec<_>>()
+        });
+    let rows = Table::of(lanes)
+        .left("LANE", |(name, _)| name.clone())
+        .right("EPOCH", |(_, lane)| lane.epoch.to_string())
+        .right("SIZE", |(_, lane)| bytes(lane.size))
+        .right("HIGH", |(_, lane)| bytes(lane.high_water))
+        .right("BYTES", |(_, lane)| bytes(lane.bytes));
+    if !has_room_for(65) {
+        return rows.table();
     }
-    table
+    rows.right("GREW", |(_, lane)| lane.grows.to_string())
+        .right("SHRANK", |(_, lane)| lane.shrinks.to_string())
+        .right("ATTACHED", |(_, lane)| lane.attaches.to_string())
+        .table()
 }
 
 fn figures_of_the_run(
@@ -305,12 +277,10 @@ fn figures_of_the_run(
 
 fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
     let world = &outcome.world;
-    let verdicts: Map<String, Value> =
-        checks.iter().map(|check| (check.name.to_owned(), json!(check.ok))).collect();
     json!({
         "ok": ok,
         "interrupted": outcome.interrupted.is_some(),
-        "checks": verdicts,
+        "checks": check::verdicts(checks),
         "connect_nanos": outcome.connect_nanos,
         "cgroups": {
             "place": world.place().map(|place| place.display().to_string()),
@@ -322,10 +292,10 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
             "stale_removed": world.stale,
         },
         "seconds": outcome.seconds,
-        "lane_changes": outcome.lane_changes,
+        "lane_changes": outcome.totals.burst.as_ref().map_or(&[][..], |burst| &burst.lane_changes),
         "consumer": outcome.totals,
         "provider": outcome.served,
-        "trouble": outcome.ends,
+        "trouble": outcome.trouble,
     })
 }
 

@@ -5,7 +5,8 @@ use bellwire::{SessionStats, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Index};
 use hdrhistogram::Histogram;
 
-use super::protocol::{Calls, DemoTick, Second, Times, Totals};
+use super::figures::{Calls, Second, Times, Totals};
+use super::services::DemoTick;
 use crate::exit::{Exit, Failure};
 
 /// How many error messages are kept.

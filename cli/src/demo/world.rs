@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use bellwire_cgroups::{Options, View, name_hash};
 use cap_fs_ext::MetadataExt;
 use cap_std::fs::Dir;
-
-use super::protocol::Made;
 
 /// The prefix of the names of the demo's cgroups.
 const PREFIX: &str = "bellwire-demo-";
 /// The hierarchies below a v1 or hybrid root, in the order in which the scanner prefers them.
 const HIERARCHIES: [&str; 6] = ["unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
+/// How long a change of the hierarchy may stay unseen. The provider scans every 50 ms.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The demo's cgroups. Dropping it removes them.
+/// The demo's cgroups, each of which shall appear in a snapshot, and disappear from it. Dropping it removes them.
 #[derive(Debug)]
 pub(super) struct World {
     place: Option<Place>,
@@ -23,6 +25,8 @@ pub(super) struct World {
     number: u32,
     /// Oldest first.
     cgroups: VecDeque<Cgroup>,
+    /// The paths of those removed that are not seen to be gone, and until when they must be.
+    disappearing: Vec<(String, Instant)>,
     pub(super) made: u64,
     pub(super) found: u64,
     pub(super) not_found: u64,
@@ -46,17 +50,15 @@ struct Place {
 #[derive(Debug)]
 struct Cgroup {
     dir: PathBuf,
-    made: Made,
+    /// As in a snapshot.
+    path: String,
+    inode: u64,
+    /// Until when it must be seen.
+    until: Instant,
+    /// Seen in a snapshot, or given up.
     seen: bool,
     // Shows other demos that it is in use; the lock ends with its process.
     _lock: File,
-}
-
-/// The result of one step.
-#[derive(Debug)]
-pub(super) enum Change {
-    Made(Made),
-    Removed(String),
 }
 
 impl World {
@@ -85,6 +87,7 @@ impl World {
             most: usize::from(most),
             number: 0,
             cgroups: VecDeque::new(),
+            disappearing: Vec::new(),
             made: 0,
             found: 0,
             not_found: 0,
@@ -101,35 +104,49 @@ impl World {
         self.place.as_ref().map(|place| place.dir.as_path())
     }
 
-    /// Creates some cgroups if there is room, otherwise removes some that the consumer has seen.
-    pub(super) fn step(&mut self) -> Vec<Change> {
+    /// Creates some cgroups if there is room, otherwise removes some that were seen.
+    pub(super) fn step(&mut self) {
         let some = self.most.div_ceil(4);
         let room = self.most - self.cgroups.len().min(self.most);
         if room > 0 && self.growing() {
-            return (0..some.min(room)).filter_map(|_| self.make()).collect();
+            (0..some.min(room)).for_each(|_| self.make());
+        } else {
+            (0..some).for_each(|_| self.remove_oldest_seen());
         }
-        (0..some).filter_map(|_| self.remove_oldest_seen()).collect()
     }
 
-    /// Removes cgroups that the consumer has seen or given up.
-    pub(super) fn shrink(&mut self) -> Vec<Change> {
-        std::iter::from_fn(|| self.remove_oldest_seen()).collect()
+    /// Removes the cgroups that were seen or given up.
+    pub(super) fn shrink(&mut self) {
+        (0..self.cgroups.len()).for_each(|_| self.remove_oldest_seen());
     }
 
-    /// Returns whether the consumer has seen or given up every change, and no cgroup is left.
+    /// Returns whether every change was seen or given up, and no cgroup is left.
     pub(super) fn is_settled(&self) -> bool {
-        self.cgroups.is_empty() && self.removed == self.gone + self.not_gone
+        self.cgroups.is_empty() && self.disappearing.is_empty()
     }
 
-    pub(super) fn found(&mut self, path: &str, ok: bool) {
-        *if ok { &mut self.found } else { &mut self.not_found } += 1;
-        if let Some(cgroup) = self.cgroups.iter_mut().find(|cgroup| cgroup.made.path == path) {
-            cgroup.seen = true;
+    /// Checks which changes a snapshot shows, and which it does not show in time.
+    pub(super) fn check(&mut self, view: View<'_>) {
+        let now = Instant::now();
+        for cgroup in self.cgroups.iter_mut().filter(|cgroup| !cgroup.seen) {
+            let ok = is_there(view, &cgroup.path, cgroup.inode);
+            cgroup.seen = ok || now >= cgroup.until;
+            self.found += u64::from(ok);
+            self.not_found += u64::from(cgroup.seen && !ok);
         }
+        self.disappearing.retain(|(path, until)| {
+            let ok = is_gone(view, path);
+            let is_late = !ok && now >= *until;
+            self.gone += u64::from(ok);
+            self.not_gone += u64::from(is_late);
+            !ok && !is_late
+        });
     }
 
-    pub(super) fn gone(&mut self, ok: bool) {
-        *if ok { &mut self.gone } else { &mut self.not_gone } += 1;
+    /// Postpones all deadlines by `by`.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.cgroups.iter_mut().for_each(|cgroup| cgroup.until += by);
+        self.disappearing.iter_mut().for_each(|(_, until)| *until += by);
     }
 
     /// Returns the current direction: alternately up to the limit and down to zero.
@@ -137,39 +154,33 @@ impl World {
         self.removed.is_multiple_of(self.most.max(1) as u64)
     }
 
-    fn make(&mut self) -> Option<Change> {
-        let place = self.place.as_ref()?;
+    fn make(&mut self) {
+        let Some(place) = &self.place else { return };
         self.number += 1;
         let name = format!("{PREFIX}{}-{}", std::process::id(), self.number);
         let dir = place.dir.join(&name);
-        let cgroup = claim(&dir).map(|(lock, inode)| {
-            let path = format!("{}/{name}", place.below);
-            Cgroup { dir: dir.clone(), made: Made { path, inode }, seen: false, _lock: lock }
-        });
-        match cgroup {
-            Ok(cgroup) => {
+        match claim(&dir) {
+            Ok((lock, inode)) => {
                 self.made += 1;
-                let made = cgroup.made.clone();
+                let (path, until) = (format!("{}/{name}", place.below), Instant::now() + PATIENCE);
+                let cgroup = Cgroup { dir, path, inode, until, seen: false, _lock: lock };
                 self.cgroups.push_back(cgroup);
-                Some(Change::Made(made))
             }
             Err(error) => {
                 self.trouble = Some(format!("cannot make {}: {error}", dir.display()));
-                None
             }
         }
     }
 
-    fn remove_oldest_seen(&mut self) -> Option<Change> {
-        let cgroup = self.cgroups.pop_front_if(|cgroup| cgroup.seen)?;
+    fn remove_oldest_seen(&mut self) {
+        let Some(cgroup) = self.cgroups.pop_front_if(|cgroup| cgroup.seen) else { return };
         match fs::remove_dir(&cgroup.dir) {
             Ok(()) => {
                 self.removed += 1;
-                Some(Change::Removed(cgroup.made.path.clone()))
+                self.disappearing.push((cgroup.path, Instant::now() + PATIENCE));
             }
             Err(error) => {
                 self.trouble = Some(format!("cannot remove {}: {error}", cgroup.dir.display()));
-                None
             }
         }
     }
@@ -254,9 +265,34 @@ fn sweep(dir: &Path) -> u64 {
     paths.filter(ours).filter(stale).count() as u64
 }
 
+/// Returns whether a cgroup is found by its path, by its id, which is its inode, and by its name, which ends with its
+/// directory's.
+fn is_there(view: View<'_>, path: &str, inode: u64) -> bool {
+    let Some(cgroup) = view.find_by_path(path) else { return false };
+    let found = match cgroup.options.contains(Options::SECONDARY) {
+        true => cgroup.id & (u64::MAX >> 8),
+        false => cgroup.id,
+    };
+    found == inode
+        && view.find_by_id(cgroup.id) == Some(cgroup)
+        && cgroup.name.ends_with(directory(path))
+        && view.find_by_name(name_hash(cgroup.name), cgroup.name) == Some(cgroup)
+}
+
+fn is_gone(view: View<'_>, path: &str) -> bool {
+    let directory = directory(path);
+    view.find_by_path(path).is_none()
+        && view.find_by_name(name_hash(directory), directory).is_none()
+}
+
+fn directory(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellwire_cgroups::{CgroupEntry, Index, Meta, Mode, Orchestrator, encode};
 
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -278,6 +314,22 @@ mod tests {
         fs::read_dir(root).unwrap().count() - 1
     }
 
+    /// A snapshot of these cgroups, by path and inode.
+    fn snapshot(cgroups: &[(&str, u64)], options: Options) -> Index {
+        let entry = |&(path, id): &(&str, u64)| CgroupEntry {
+            id,
+            name: directory(path).into(),
+            path: path.into(),
+            options,
+            enabled: true,
+            orchestrator: Orchestrator::Unknown,
+            labels: Vec::new(),
+        };
+        let mut entries: Vec<_> = cgroups.iter().map(entry).collect();
+        entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Index::validate(&encode(&entries, Meta::now(Mode::V2)).unwrap()).unwrap()
+    }
+
     #[test]
     fn cgroups_come_up_to_the_limit_and_go_when_they_were_seen() {
         let root = tree();
@@ -286,22 +338,26 @@ mod tests {
         }
         let mut world = World::prepare(root.path(), 2);
         assert_eq!(world.place(), Some(root.path()));
-        for _ in 0..2 {
-            let changes = world.step();
-            let [Change::Made(made)] = &changes[..] else { panic!("{changes:?}") };
-            assert!(root.path().join(&made.path[1..]).is_dir());
-        }
-        assert!(world.step().is_empty(), "nothing goes unseen");
-        let paths: Vec<_> = world.cgroups.iter().map(|cgroup| cgroup.made.path.clone()).collect();
-        for path in &paths {
-            world.found(path, true);
-        }
-        assert_eq!(world.shrink().len(), 2);
+        world.step();
+        world.step();
+        assert_eq!((world.made, names(root.path())), (2, 2));
+        let made = |world: &World| {
+            let made = world.cgroups.iter().map(|cgroup| (cgroup.path.clone(), cgroup.inode));
+            made.collect::<Vec<_>>()
+        };
+        let made = made(&world);
+        let shown: Vec<_> = made.iter().map(|(path, inode)| (path.as_str(), *inode)).collect();
+        world.step();
+        world.check(snapshot(&[], Options::UNIFIED).view());
+        world.shrink();
+        assert_eq!((world.found, names(root.path())), (0, 2), "nothing goes unseen");
+        world.check(snapshot(&shown, Options::UNIFIED).view());
+        world.shrink();
+        assert_eq!((world.found, world.removed, names(root.path())), (2, 2, 0));
+        world.check(snapshot(&shown, Options::UNIFIED).view());
         assert!(!world.is_settled());
-        world.gone(true);
-        world.gone(true);
-        assert!(world.is_settled());
-        assert_eq!(names(root.path()), 0);
+        world.check(snapshot(&[], Options::UNIFIED).view());
+        assert!(world.is_settled() && world.gone == 2);
     }
 
     #[test]
@@ -318,5 +374,27 @@ mod tests {
         assert_eq!(names(root.path()), 1);
         drop(running);
         assert_eq!(names(root.path()), 0);
+    }
+
+    #[test]
+    fn a_cgroup_is_found_by_its_own_inode_only() {
+        const PATH: &str = "/bellwire-demo-1";
+        let primary = snapshot(&[(PATH, 7)], Options::UNIFIED);
+        assert!(is_there(primary.view(), PATH, 7));
+        assert!(!is_there(primary.view(), PATH, 8));
+        let secondary = snapshot(&[(PATH, 3 << 56 | 7)], Options::SECONDARY);
+        assert!(is_there(secondary.view(), PATH, 7));
+        assert!(!is_gone(primary.view(), PATH));
+        assert!(is_gone(primary.view(), "/bellwire-demo-2"));
+    }
+
+    #[test]
+    fn what_does_not_come_true_in_time_is_counted_once() {
+        let mut world = World::prepare(Path::new("/nowhere"), 0);
+        world.disappearing.push(("/a".into(), Instant::now()));
+        let shown = snapshot(&[("/a", 7)], Options::UNIFIED);
+        world.check(shown.view());
+        world.check(shown.view());
+        assert_eq!((world.not_gone, world.gone), (1, 0));
     }
 }

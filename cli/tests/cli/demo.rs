@@ -140,7 +140,7 @@ fn a_signal_ends_it_early_and_cleanly() {
         demo.stdout_until("time 1 s");
         assert_eq!(demo.end_by(signal).code(), Some(status));
         let (stdout, stderr) = demo.rest();
-        assert!(stdout.contains("Interrupted") && stdout.contains("both processes ended"));
+        assert!(stdout.contains("Interrupted") && stdout.contains("the provider process ended"));
         assert_eq!(stderr, "");
         assert!(is_empty(&place.temp()), "the run dir is removed");
         let hierarchies = ["", "unified", "cpuacct", "cpu", "memory", "pids", "systemd"];

@@ -30,7 +30,7 @@ fn every_command_has_help_with_examples() {
         assert!(examples.unwrap_or("").contains(&example), "{}", help.stdout);
         assert!(help.stdout.contains("--run-dir"), "{command}");
     }
-    assert!(!all.stdout.contains("demo-consumer"), "hidden commands are shown");
+    assert!(!all.stdout.contains("demo-provider"), "hidden commands are shown");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn every_command_that_is_shown_has_a_manual_page() {
         assert!(page.contains("run\\-dir"), "{page}");
     }
     assert!(fs::read_to_string(dir.join("bellwire.1")).unwrap().contains("Exit codes"));
-    assert!(!dir.join("bellwire-demo-consumer.1").exists(), "hidden commands have pages");
+    assert!(!dir.join("bellwire-demo-provider.1").exists(), "hidden commands have pages");
     place.exits(1, &["manual", dir.join("nowhere").to_str().unwrap()]);
 }
 

@@ -7,8 +7,10 @@ mod system;
 #[path = "windows/mod.rs"]
 mod system;
 
+mod child;
 pub mod scratch;
 
+pub use child::{Subprocess, at_end_of_input};
 pub use system::*;
 
 /// The resources that a process holds.

@@ -60,14 +60,6 @@ impl Arrivals {
         self.bytes += bytes as u64;
         self.repeated += 1;
     }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.messages += other.messages;
-        self.bytes += other.bytes;
-        self.repeated += other.repeated;
-        self.reordered += other.reordered;
-        self.damaged += other.damaged;
-    }
 }
 
 #[cfg(test)]

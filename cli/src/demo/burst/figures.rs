@@ -1,11 +1,11 @@
 use bellwire::{LaneStats, SessionStats};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::arrivals::Arrivals;
-use super::held::Memory;
+use super::stage::Memory;
 
 /// The burst's figures, as the consumer saw them.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(in super::super) struct Burst {
     pub(in super::super) seconds: f64,
     pub(in super::super) snapshots: Vec<Shown>,
@@ -14,11 +14,13 @@ pub(in super::super) struct Burst {
     /// Answers from another handler run than their request's: the handler ran too often or too rarely.
     pub(in super::super) out_of_turn: u64,
     pub(in super::super) lanes: Vec<LaneSpan>,
+    #[serde(skip)]
+    pub(in super::super) lane_changes: Vec<LaneChange>,
     pub(in super::super) shared: Shared,
 }
 
 /// A requested snapshot that has arrived, complete.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(in super::super) struct Shown {
     pub(in super::super) cgroups: usize,
     pub(in super::super) generation: u64,
@@ -28,7 +30,7 @@ pub(in super::super) struct Shown {
 }
 
 /// The requests.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(in super::super) struct Sent {
     pub(in super::super) messages: u64,
     pub(in super::super) bytes: u64,
@@ -38,7 +40,7 @@ pub(in super::super) struct Sent {
 }
 
 /// Bellwire's memory of both processes together.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(in super::super) struct Shared {
     pub(in super::super) before: Memory,
     pub(in super::super) most: Memory,
@@ -46,10 +48,10 @@ pub(in super::super) struct Shared {
 }
 
 /// The sizes of one lane, in bytes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(in super::super) struct LaneSpan {
-    pub(in super::super) session: String,
-    pub(in super::super) lane: String,
+    pub(in super::super) session: &'static str,
+    pub(in super::super) lane: &'static str,
     pub(in super::super) first: u64,
     pub(in super::super) most: u64,
     /// After the trim.
@@ -57,10 +59,10 @@ pub(in super::super) struct LaneSpan {
 }
 
 /// A lane that continued in another epoch.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(in super::super) struct LaneChange {
-    pub(in super::super) session: String,
-    pub(in super::super) lane: String,
+    pub(in super::super) session: &'static str,
+    pub(in super::super) lane: &'static str,
     pub(in super::super) epoch: u32,
     /// Bytes.
     pub(in super::super) from: u64,
@@ -69,9 +71,9 @@ pub(in super::super) struct LaneChange {
 }
 
 /// One session at the end.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(in super::super) struct SessionFigures {
-    pub(in super::super) session: String,
+    pub(in super::super) session: &'static str,
     pub(in super::super) made: u64,
     pub(in super::super) answered: u64,
     pub(in super::super) failed: u64,
@@ -81,7 +83,7 @@ pub(in super::super) struct SessionFigures {
 }
 
 /// One lane at the end. Sizes are bytes.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(in super::super) struct Lane {
     pub(in super::super) epoch: u32,
     pub(in super::super) size: u64,
@@ -93,9 +95,9 @@ pub(in super::super) struct Lane {
 }
 
 impl SessionFigures {
-    pub(in super::super) fn new(session: &str, stats: &SessionStats) -> Self {
+    pub(in super::super) fn new(session: &'static str, stats: &SessionStats) -> Self {
         Self {
-            session: session.to_owned(),
+            session,
             made: stats.made,
             answered: stats.answered,
             failed: stats.refused + stats.failed,

@@ -20,63 +20,43 @@ pub(super) enum Cause {
 
 /// Watches both lanes of a session.
 #[derive(Debug)]
-pub(super) struct Watch {
-    session: &'static str,
-    lanes: [Watched; 2],
-}
+pub(super) struct Watch([Watched; 2]);
 
 #[derive(Debug)]
 struct Watched {
-    lane: &'static str,
     epoch: u32,
-    first: u64,
-    size: u64,
-    most: u64,
+    span: LaneSpan,
 }
 
 impl Watch {
     pub(super) fn new(session: &'static str, stats: &SessionStats) -> Self {
-        let watched = |lane, LaneStats { epoch, size, .. }: LaneStats| Watched {
-            lane,
-            epoch,
-            first: size,
-            size,
-            most: size,
+        let watched = |lane, LaneStats { epoch, size, .. }: LaneStats| {
+            let span = LaneSpan { session, lane, first: size, most: size, last: size };
+            Watched { epoch, span }
         };
-        let lanes = [watched("requests", stats.requests), watched("answers", stats.answers)];
-        Self { session, lanes }
+        Self([watched("requests", stats.requests), watched("answers", stats.answers)])
     }
 
     /// Returns the lanes whose size has changed since the last check.
-    pub(super) fn look(&mut self, stats: &SessionStats, cause: Cause) -> Vec<LaneChange> {
-        let session = self.session;
+    pub(super) fn look(
+        &mut self,
+        stats: &SessionStats,
+        cause: Cause,
+    ) -> impl Iterator<Item = LaneChange> {
         let now = [stats.requests, stats.answers];
-        let changes = self.lanes.iter_mut().zip(now).filter_map(|(lane, now)| {
-            let from = lane.size;
-            if now.epoch == lane.epoch {
+        self.0.iter_mut().zip(now).filter_map(move |(Watched { epoch, span }, now)| {
+            if now.epoch == *epoch {
                 return None;
             }
-            (lane.epoch, lane.size, lane.most) = (now.epoch, now.size, lane.most.max(now.size));
-            Some(LaneChange {
-                session: session.to_owned(),
-                lane: lane.lane.to_owned(),
-                epoch: now.epoch,
-                from,
-                to: now.size,
-                why: why(from, now.size, cause),
-            })
-        });
-        changes.collect()
+            let LaneSpan { session, lane, last: from, .. } = *span;
+            (*epoch, span.last, span.most) = (now.epoch, now.size, span.most.max(now.size));
+            let why = why(from, now.size, cause);
+            Some(LaneChange { session, lane, epoch: now.epoch, from, to: now.size, why })
+        })
     }
 
     pub(super) fn spans(&self) -> impl Iterator<Item = LaneSpan> {
-        self.lanes.iter().map(|lane| LaneSpan {
-            session: self.session.to_owned(),
-            lane: lane.lane.to_owned(),
-            first: lane.first,
-            most: lane.most,
-            last: lane.size,
-        })
+        self.0.iter().map(|lane| lane.span)
     }
 }
 
@@ -115,14 +95,14 @@ mod tests {
         stats.requests.epoch = 1;
         stats.requests.size = 1 << 14;
         let mut watch = Watch::new("burst", &stats);
-        assert!(watch.look(&stats, Cause::Call(64)).is_empty());
+        assert_eq!(watch.look(&stats, Cause::Call(64)).count(), 0);
         stats.requests.epoch = 3;
         stats.requests.size = 1 << 16;
-        let changes = watch.look(&stats, Cause::Submit(64));
+        let changes: Vec<_> = watch.look(&stats, Cause::Submit(64)).collect();
         let [change] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!((change.epoch, change.from, change.to), (3, 1 << 14, 1 << 16));
-        assert_eq!((change.session.as_str(), change.lane.as_str()), ("burst", "requests"));
-        assert!(watch.look(&stats, Cause::Submit(64)).is_empty());
+        assert_eq!((change.session, change.lane), ("burst", "requests"));
+        assert_eq!(watch.look(&stats, Cause::Submit(64)).count(), 0);
         assert_eq!(watch.spans().next().unwrap().most, 1 << 16);
     }
 }

@@ -1,16 +1,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Payload, RunDir, Session, Ticket};
+use bellwire::{CallError, Client, ClientConfig, Payload, RunDir, Session, Shortage, Ticket};
 
-use super::arrivals::{Arrivals, Sequences};
-use super::figures::{Burst, Sent, SessionFigures};
+use super::Step;
+use super::arrivals::Sequences;
+use super::figures::{Burst, LaneSpan, SessionFigures};
 use super::lane::{Cause, Watch};
 use super::message::{DemoBurst, Message, Stream};
-use super::{Step, Trouble};
-use crate::demo::protocol::FromConsumer;
-use crate::exit::Failure;
-use crate::out;
+use crate::exit::{Exit, Failure};
 
 /// How long an answer, or room for a request, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,10 +19,9 @@ pub(super) struct Line {
     client: Client<DemoBurst>,
     /// The last sequence number used in this session.
     sequence: u64,
-    sent: Sent,
-    answers: Arrivals,
+    /// How many messages were sent, of all streams.
+    sent: u64,
     sequences: Sequences,
-    out_of_turn: u64,
     /// In the order sent.
     in_flight: VecDeque<(Ticket, Expected)>,
     watch: Watch,
@@ -39,81 +36,70 @@ impl Line {
         let config = ClientConfig::default().timeout(PATIENCE);
         let mut client = Client::with_config(run_dir, config);
         let watch = Watch::new(name, &client.connect()?.stats());
-        Ok(Self {
-            name,
-            client,
-            sequence: 0,
-            sent: Sent::default(),
-            answers: Arrivals::default(),
-            sequences: Sequences::default(),
-            out_of_turn: 0,
-            in_flight: VecDeque::new(),
-            watch,
-        })
+        let (sequences, in_flight) = (Sequences::default(), VecDeque::new());
+        Ok(Self { name, client, sequence: 0, sent: 0, sequences, in_flight, watch })
     }
 
-    pub(super) fn take(&mut self, step: Step) -> Result<(), Trouble> {
+    pub(super) fn take(&mut self, step: Step, burst: &mut Burst) -> Result<(), Failure> {
         match step {
-            Step::Calls(messages, len) => (0..messages).try_for_each(|_| self.call(len)),
-            Step::Ahead(messages, len) => self.send_ahead(messages, len),
+            Step::Calls(messages, len) => (0..messages).try_for_each(|_| {
+                let (request, expected) = self.request(len)?;
+                self.call(&request, &expected, burst)
+            }),
+            Step::Ahead(messages, len) => self.send_ahead(messages, len, burst),
         }
     }
 
-    /// Calls with a request and an answer of `len` bytes each.
-    fn call(&mut self, len: usize) -> Result<(), Trouble> {
-        let (request, expected) = self.request(len)?;
-        self.call_with(&request, &expected)
-    }
-
     /// Creates a message in a memfd of its own, for several sessions.
-    pub(super) fn attached(len: usize) -> Result<Payload, Trouble> {
+    pub(super) fn attached(len: usize) -> Result<Payload, Failure> {
         let message = Message { stream: Stream::Attached, sequence: 1, answer: len, run: 0 };
-        Ok(message.build(0, len)?)
+        message.build(0, len).map_err(short)
     }
 
     /// Calls with such a message; the answer too arrives in a memfd of its own.
-    pub(super) fn call_attached(&mut self, request: &Payload) -> Result<(), Trouble> {
-        self.sent.attached += 1;
-        let run = self.sent.messages + 1;
-        let stream = Stream::Attached;
+    pub(super) fn call_attached(
+        &mut self,
+        request: &Payload,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
+        burst.sent.attached += 1;
+        let (stream, run) = (Stream::Attached, self.sent + 1);
         let expected = Message { stream, sequence: 1, answer: request.len(), run };
-        self.call_with(request, &expected)
+        self.call(request, &expected, burst)
     }
 
     /// Sends `requests` requests of `len` bytes, each as soon as there is room, and takes all answers.
-    fn send_ahead(&mut self, requests: u64, len: usize) -> Result<(), Trouble> {
+    fn send_ahead(&mut self, requests: u64, len: usize, burst: &mut Burst) -> Result<(), Failure> {
         for _ in 0..requests {
             let (request, expected) = self.request(len)?;
             let ticket = loop {
                 match session(&mut self.client)?.submit(&request) {
-                    Err(CallError::WouldBlock) => self.make_room(len)?,
+                    // Taking answers, and the provider's progress, make room.
+                    Err(CallError::WouldBlock) if self.in_flight.is_empty() => {
+                        std::thread::yield_now();
+                    }
+                    Err(CallError::WouldBlock) => self.take_answer(len, burst)?,
                     submitted => break submitted?,
                 }
             };
-            self.count_sent(&request);
+            self.count_sent(&request, burst);
             self.in_flight.push_back((ticket, expected));
-            self.tell_changes(Cause::Submit(len))?;
+            self.note_lanes(Cause::Submit(len), burst)?;
         }
         while !self.in_flight.is_empty() {
-            self.take_answer(len)?;
+            self.take_answer(len, burst)?;
         }
         Ok(())
     }
 
     /// Shrinks the lanes.
-    pub(super) fn trim(&mut self) -> Result<(), Trouble> {
+    pub(super) fn trim(&mut self, burst: &mut Burst) -> Result<(), Failure> {
         session(&mut self.client)?.trim()?;
-        self.tell_changes(Cause::Trim)
+        self.note_lanes(Cause::Trim, burst)
     }
 
-    pub(super) fn add_to(&self, burst: &mut Burst) {
-        burst.sent.messages += self.sent.messages;
-        burst.sent.bytes += self.sent.bytes;
-        burst.sent.longest = burst.sent.longest.max(self.sent.longest);
-        burst.sent.attached += self.sent.attached;
-        burst.answers.add(&self.answers);
-        burst.out_of_turn += self.out_of_turn;
-        burst.lanes.extend(self.watch.spans());
+    pub(super) fn spans(&self) -> impl Iterator<Item = LaneSpan> {
+        self.watch.spans()
     }
 
     pub(super) fn figures(&mut self) -> Option<SessionFigures> {
@@ -122,71 +108,70 @@ impl Line {
     }
 
     /// Returns the next request and the expected answer.
-    fn request(&mut self, len: usize) -> Result<(Payload, Expected), Trouble> {
+    fn request(&mut self, len: usize) -> Result<(Payload, Expected), Failure> {
         self.sequence += 1;
         let (stream, sequence) = (Stream::Own, self.sequence);
         let request = Message { stream, sequence, answer: len, run: 0 };
-        let expected = Message { run: self.sent.messages + 1, ..request };
-        Ok((request.build(usize::MAX, len)?, expected))
+        let expected = Message { run: self.sent + 1, ..request };
+        Ok((request.build(usize::MAX, len).map_err(short)?, expected))
     }
 
-    fn call_with(&mut self, request: &Payload, expected: &Expected) -> Result<(), Trouble> {
+    fn call(
+        &mut self,
+        request: &Payload,
+        expected: &Expected,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
         let answer = session(&mut self.client)?.call(request);
-        self.count_sent(request);
-        self.check(expected, &answer?);
-        self.tell_changes(Cause::Call(request.len()))
+        self.count_sent(request, burst);
+        self.check(expected, &answer?, burst);
+        self.note_lanes(Cause::Call(request.len()), burst)
     }
 
-    fn count_sent(&mut self, request: &Payload) {
-        self.sent.messages += 1;
-        self.sent.bytes += request.len() as u64;
-        self.sent.longest = self.sent.longest.max(request.len());
-    }
-
-    /// Waits when the lane is full: taking answers, and the provider's progress, make room.
-    fn make_room(&mut self, len: usize) -> Result<(), Trouble> {
-        if self.in_flight.is_empty() {
-            std::thread::yield_now();
-            return Ok(());
-        }
-        self.take_answer(len)
+    fn count_sent(&mut self, request: &Payload, burst: &mut Burst) {
+        self.sent += 1;
+        burst.sent.messages += 1;
+        burst.sent.bytes += request.len() as u64;
+        burst.sent.longest = burst.sent.longest.max(request.len());
     }
 
     /// Waits for an answer and checks it.
-    fn take_answer(&mut self, len: usize) -> Result<(), Trouble> {
+    fn take_answer(&mut self, len: usize, burst: &mut Burst) -> Result<(), Failure> {
         let (ticket, answer) = session(&mut self.client)?.wait_reply(PATIENCE)?;
         let place = self.in_flight.iter().position(|(sent, _)| *sent == ticket);
         let expected = place.and_then(|place| self.in_flight.remove(place));
         let answer = answer?;
         match expected {
-            Some((_, expected)) => self.check(&expected, &answer),
+            Some((_, expected)) => self.check(&expected, &answer, burst),
             // Nothing waited for it, or it was answered before.
-            None => self.answers.count_again(answer.len()),
+            None => burst.answers.count_again(answer.len()),
         }
-        self.tell_changes(Cause::Answer(len))
+        self.note_lanes(Cause::Answer(len), burst)
     }
 
-    fn check(&mut self, expected: &Expected, answer: &Payload) {
+    fn check(&mut self, expected: &Expected, answer: &Payload, burst: &mut Burst) {
         let parsed = Message::parse(answer);
         let right = parsed.filter(|message| {
             Message { run: expected.run, ..*message } == *expected
                 && answer.len() == expected.answer
         });
-        self.answers.count(&mut self.sequences, answer.len(), right.as_ref());
-        self.out_of_turn += u64::from(right.is_some_and(|message| message.run != expected.run));
+        burst.answers.count(&mut self.sequences, answer.len(), right.as_ref());
+        burst.out_of_turn += u64::from(right.is_some_and(|message| message.run != expected.run));
     }
 
-    /// Reports which lanes have changed their size.
-    fn tell_changes(&mut self, cause: Cause) -> Result<(), Trouble> {
+    /// Notes which lanes have changed their size.
+    fn note_lanes(&mut self, cause: Cause, burst: &mut Burst) -> Result<(), Failure> {
         let stats = session(&mut self.client)?.stats();
-        for change in self.watch.look(&stats, cause) {
-            out::json_line(&FromConsumer::Lane(change))?;
-        }
+        burst.lane_changes.extend(self.watch.look(&stats, cause));
         Ok(())
     }
 }
 
 /// Returns the session that was opened at the start.
-fn session(client: &mut Client<DemoBurst>) -> Result<&mut Session<DemoBurst>, Trouble> {
-    client.session().ok_or_else(|| Trouble::Wrong("the session is over".into()))
+fn session(client: &mut Client<DemoBurst>) -> Result<&mut Session<DemoBurst>, Failure> {
+    client.session().ok_or_else(|| Failure::new(Exit::Failed, "the session is over"))
+}
+
+fn short(error: Shortage) -> Failure {
+    Failure::of(Exit::Failed, "cannot make a message", &error)
 }

@@ -1,35 +1,32 @@
 //! The burst in the middle of the demo: snapshots and messages that grow by four orders of magnitude and shrink again, on
 //! sessions that stay open.
 //!
-//! The consumer orders snapshots through the service demo-phase and sends messages through the service demo-burst, on two
+//! The consumer orders snapshots through the service demo-stage and sends messages through the service demo-burst, on two
 //! sessions. Both ends check and count each message.
 
 mod arrivals;
 mod figures;
-mod held;
 mod lane;
 mod line;
 mod message;
-mod phase;
 mod served;
+mod stage;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Current, RunDir, SnapshotCache};
+use bellwire::{Client, Current, RunDir, SnapshotCache, doctor};
 use bellwire_cgroups::{CgroupsSnapshot, Index};
 
-use super::protocol::FromConsumer;
+use super::report::Report;
 use super::tally::Tally;
-use crate::exit::{Failure, chain};
-use crate::out;
+use crate::exit::{Exit, Failure, chain};
 pub(super) use arrivals::Arrivals;
 pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
-use held::Memory;
 use line::Line;
-use phase::PhaseClient;
-pub(super) use phase::{DemoPhase, Order, Phase, answer};
 pub(super) use served::Handler;
+pub(super) use stage::{DemoStage, Order, answer};
+use stage::{Memory, Stage};
 
 /// The numbers of cgroups in the burst's snapshots.
 pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
@@ -70,76 +67,75 @@ enum Step {
 /// The consumer's sessions for the burst.
 pub(super) struct BurstClient {
     lines: [Line; 2],
-    phase: PhaseClient,
-    done: Option<Burst>,
+    stage: Client<DemoStage>,
+}
+
+/// What a burst runs with.
+pub(super) struct Course<'a> {
+    pub(super) cache: &'a mut SnapshotCache<CgroupsSnapshot>,
+    pub(super) tally: &'a mut Tally,
+    pub(super) report: &'a mut Report,
 }
 
 impl BurstClient {
     /// Opens the sessions.
     pub(super) fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
         let lines = [Line::connect("burst", run_dir)?, Line::connect("burst 2", run_dir)?];
-        Ok(Self { lines, phase: PhaseClient::connect(run_dir)?, done: None })
+        let mut stage = Client::new(run_dir);
+        stage.connect()?;
+        Ok(Self { lines, stage })
     }
 
     /// Runs the whole phase. A failure is counted as an error; the checks then find what is missing.
-    pub(super) fn run(
-        &mut self,
-        cache: &mut SnapshotCache<CgroupsSnapshot>,
-        tally: &mut Tally,
-    ) -> Result<(), Failure> {
+    pub(super) fn run(&mut self, course: &mut Course<'_>) -> Burst {
         let begun = Instant::now();
         let mut burst = Burst::default();
-        let ran = self.all(cache, tally, &mut burst);
-        let back = self.back(cache, tally);
-        for trouble in [&ran, &back] {
-            if let Err(Trouble::Wrong(what)) = trouble {
-                tally.error(&format!("burst: {what}"));
-            }
+        let ran = self.all(course, &mut burst);
+        for failed in [ran, self.back(course)].into_iter().filter_map(Result::err) {
+            course.tally.error(&format!("burst: {failed}"));
         }
         burst.seconds = begun.elapsed().as_secs_f64();
-        for line in &self.lines {
-            line.add_to(&mut burst);
-        }
-        self.done = Some(burst);
-        match (ran, back) {
-            (Err(Trouble::Output(failure)), _) | (_, Err(Trouble::Output(failure))) => Err(failure),
-            _ => Ok(()),
-        }
+        burst.lanes = self.lines.iter().flat_map(Line::spans).collect();
+        burst
     }
 
-    /// Returns its figures, if it ran, and the sessions as they are now.
-    pub(super) fn end(mut self) -> (Option<Burst>, Vec<SessionFigures>) {
+    /// Returns the sessions as they are now.
+    pub(super) fn sessions(&mut self) -> impl Iterator<Item = SessionFigures> {
         let [first, second] = &mut self.lines;
-        let sessions = [first.figures(), second.figures(), self.phase.figures()];
-        (self.done, sessions.into_iter().flatten().collect())
+        let stage = self.stage.session().map(|stage| SessionFigures::new("stage", &stage.stats()));
+        [first.figures(), second.figures(), stage].into_iter().flatten()
     }
 
-    fn all(
-        &mut self,
-        cache: &mut SnapshotCache<CgroupsSnapshot>,
-        tally: &mut Tally,
-        burst: &mut Burst,
-    ) -> Result<(), Trouble> {
+    fn all(&mut self, course: &mut Course<'_>, burst: &mut Burst) -> Result<(), Failure> {
         let [few, many, few_again] = SNAPSHOTS;
-        burst.snapshots.push(self.show(1, few, cache, tally)?);
-        burst.shared.before = self.phase.held()?;
-        burst.snapshots.push(self.show(2, many, cache, tally)?);
-        self.messages()?;
-        burst.shared.most = self.phase.held()?;
-        for line in &mut self.lines {
-            line.trim()?;
-        }
-        burst.snapshots.push(self.show(3, few_again, cache, tally)?);
+        self.show(1, few, course, burst)?;
+        burst.shared.before = self.memory()?;
+        self.show(2, many, course, burst)?;
+        self.messages(course, burst)?;
+        burst.shared.most = self.memory()?;
+        let told = burst.lane_changes.len();
+        self.lines.iter_mut().try_for_each(|line| line.trim(burst))?;
+        course.report.lanes(burst.lane_changes.iter().skip(told))?;
+        self.show(3, few_again, course, burst)?;
         burst.shared.after = self.rest(burst.shared.before)?;
         Ok(())
     }
 
+    /// Returns the shared memory of both processes.
+    fn memory(&mut self) -> Result<Memory, Failure> {
+        let theirs = self.stage.call(&Stage::UNCHANGED)?;
+        let ours = doctor::shared_memory().map_err(|error| {
+            Failure::of(Exit::Failed, "cannot determine the shared memory", &error)
+        })?;
+        Ok(Memory::of(ours, theirs))
+    }
+
     /// Waits until the provider, which watches the memory that it passed, has seen its return, and returns what is still
     /// held.
-    fn rest(&mut self, before: Memory) -> Result<Memory, Trouble> {
+    fn rest(&mut self, before: Memory) -> Result<Memory, Failure> {
         let until = Instant::now() + REST;
         loop {
-            let now = self.phase.held()?;
+            let now = self.memory()?;
             if now.pieces <= before.pieces || Instant::now() >= until {
                 return Ok(now);
             }
@@ -148,24 +144,23 @@ impl BurstClient {
     }
 
     /// Makes the provider publish this machine's cgroups again, and waits for them.
-    fn back(
-        &mut self,
-        cache: &mut SnapshotCache<CgroupsSnapshot>,
-        tally: &mut Tally,
-    ) -> Result<(), Trouble> {
-        let begun = cache.current().map_or(0, Current::generation);
-        self.phase.order(Phase::Real)?;
-        next(cache, tally, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
+    fn back(&mut self, course: &mut Course<'_>) -> Result<(), Failure> {
+        let begun = course.cache.current().map_or(0, Current::generation);
+        self.stage.call(&Stage::REAL)?;
+        next(course, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
         Ok(())
     }
 
-    fn messages(&mut self) -> Result<(), Trouble> {
-        let [first, second] = &mut self.lines;
-        GROWTH.iter().try_for_each(|step| first.take(*step))?;
-        SECOND.iter().try_for_each(|step| second.take(*step))?;
+    fn messages(&mut self, course: &mut Course<'_>, burst: &mut Burst) -> Result<(), Failure> {
+        for (line, steps) in self.lines.iter_mut().zip([&GROWTH[..], &SECOND]) {
+            for step in steps {
+                let told = burst.lane_changes.len();
+                line.take(*step, burst)?;
+                course.report.lanes(burst.lane_changes.iter().skip(told))?;
+            }
+        }
         let shared = Line::attached(ATTACHED)?;
-        first.call_attached(&shared)?;
-        second.call_attached(&shared)
+        self.lines.iter_mut().try_for_each(|line| line.call_attached(&shared, burst))
     }
 
     /// Makes the provider publish synthetic cgroups, and waits until all of them were seen.
@@ -173,32 +168,32 @@ impl BurstClient {
         &mut self,
         seed: u64,
         cgroups: usize,
-        cache: &mut SnapshotCache<CgroupsSnapshot>,
-        tally: &mut Tally,
-    ) -> Result<Shown, Trouble> {
-        let expected = phase::synthetic(cgroups, seed);
+        course: &mut Course<'_>,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
+        let expected = stage::cgroups(cgroups, seed);
         let begun = Instant::now();
-        self.phase.order(Phase::Show { cgroups, seed })?;
-        let same = |_, index: &Index| phase::is_exactly(index.view(), &expected);
-        let (generation, bytes) = next(cache, tally, begun + PATIENCE, same)?;
+        self.stage.call(&Stage::synthetic(cgroups, seed))?;
+        let same = |_, index: &Index| stage::is_exactly(index.view(), &expected);
+        let (generation, bytes) = next(course, begun + PATIENCE, same)?;
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { cgroups, generation, bytes, nanos };
-        out::json_line(&FromConsumer::Shown(shown))?;
-        Ok(shown)
+        burst.snapshots.push(shown);
+        course.report.shown(&shown)
     }
 }
 
 /// Waits for the intended snapshot and checks each one that arrives. Returns its generation and its length in bytes.
 fn next(
-    cache: &mut SnapshotCache<CgroupsSnapshot>,
-    tally: &mut Tally,
+    course: &mut Course<'_>,
     until: Instant,
     is_meant: impl Fn(u64, &Index) -> bool,
-) -> Result<(u64, usize), Trouble> {
+) -> Result<(u64, usize), Failure> {
+    let Course { cache, tally, .. } = course;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let waited = cache.wait_for_change(Some(left));
-        let waited = waited.map_err(|error| Trouble::Wrong(chain(&error)))?;
+        let waited = waited.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
         tally.came(cache);
         let current = cache.current();
         let meant = current.filter(|current| is_meant(current.generation(), current.index()));
@@ -206,37 +201,8 @@ fn next(
             return Ok((meant.generation(), meant.bytes().len()));
         }
         if left.is_zero() {
-            let state = cache.state();
-            return Err(Trouble::Wrong(format!(
-                "the snapshot did not come: {waited:?}, {state:?}"
-            )));
+            let what = format!("the snapshot did not come: {waited:?}, {:?}", cache.state());
+            return Err(Failure::new(Exit::Failed, what));
         }
-    }
-}
-
-/// Why the phase ended early.
-#[derive(Debug)]
-enum Trouble {
-    /// A message failed, or an expected one did not arrive.
-    Wrong(String),
-    /// Nobody reads the consumer's output.
-    Output(Failure),
-}
-
-impl From<std::io::Error> for Trouble {
-    fn from(error: std::io::Error) -> Self {
-        Self::Output(error.into())
-    }
-}
-
-impl From<bellwire::CallError> for Trouble {
-    fn from(error: bellwire::CallError) -> Self {
-        Self::Wrong(chain(&error))
-    }
-}
-
-impl From<bellwire::Shortage> for Trouble {
-    fn from(error: bellwire::Shortage) -> Self {
-        Self::Wrong(chain(&error))
     }
 }

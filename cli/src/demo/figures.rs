@@ -1,47 +1,8 @@
-//! The messages between the demo's processes: one JSON object a line, over pipes.
+//! What the demo measured, as its JSON has it.
 
-use bellwire::Event;
 use serde::{Deserialize, Serialize};
 
-use super::burst::{Arrivals, Burst, LaneChange, SessionFigures, Shown};
-
-/// The service that the demo calls: answers 64 bytes with 64 others.
-#[derive(bellwire::Service)]
-#[service(name = "demo-ping", request = [u8; 64], response = [u8; 64], idempotent)]
-pub(crate) struct DemoPing;
-
-impl DemoPing {
-    /// Returns the right answer: every bit inverted, so that an echo of stale memory is detected.
-    pub(crate) fn answer(request: [u8; 64]) -> [u8; 64] {
-        request.map(|byte| !byte)
-    }
-}
-
-/// The events of the demo: a number that follows from the event's own.
-pub(crate) struct DemoTick;
-
-impl Event for DemoTick {
-    const NAME: &'static str = "demo-tick";
-    type Message = u64;
-}
-
-impl DemoTick {
-    /// How much memory the provider keeps for a slow consumer, in bytes.
-    pub(crate) const DEPTH: u64 = 1 << 20;
-
-    /// Returns the contents of the event with this number.
-    pub(crate) fn contents(sequence: u64) -> u64 {
-        sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
-/// From the provider to the demo.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FromProvider {
-    Ready { cgroups: usize, mode: String },
-    Done(Served),
-}
+use super::burst::{Arrivals, Burst, SessionFigures};
 
 /// The provider's counters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -63,57 +24,8 @@ pub(super) struct Served {
     pub(super) burst: Arrivals,
 }
 
-/// From the demo to the consumer. The end of the stream ends it too.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ToConsumer {
-    /// A cgroup was created: it shall be found.
-    Made(Made),
-    /// A cgroup was removed: it shall disappear.
-    Removed {
-        path: String,
-    },
-    /// Start of the burst.
-    Burst,
-    Finish,
-}
-
-/// A cgroup that the demo created.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Made {
-    /// As in a snapshot.
-    pub(super) path: String,
-    pub(super) inode: u64,
-}
-
-/// From the consumer to the demo.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FromConsumer {
-    Ready {
-        connect_nanos: u64,
-        provider: Option<u32>,
-    },
-    Second(Second),
-    /// A lane of the burst changed its size.
-    Lane(LaneChange),
-    /// A snapshot of the burst has arrived.
-    Shown(Shown),
-    /// A created cgroup was found, or not in time.
-    Found {
-        path: String,
-        ok: bool,
-    },
-    /// A removed cgroup disappeared, or not in time.
-    Gone {
-        path: String,
-        ok: bool,
-    },
-    Done(Box<Totals>),
-}
-
 /// One second of work.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Second {
     pub(super) second: u64,
     pub(super) generation: u64,
@@ -129,7 +41,7 @@ pub(super) struct Second {
 }
 
 /// The whole run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Totals {
     pub(super) seconds: f64,
     /// Of the session for calls of 64 bytes.
@@ -148,7 +60,7 @@ pub(super) struct Totals {
 }
 
 /// The calls, as counted by the session and by the consumer.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Calls {
     pub(super) made: u64,
     pub(super) answered: u64,
@@ -161,7 +73,7 @@ pub(super) struct Calls {
     pub(super) parks: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Times {
     pub(super) min: u64,
     pub(super) mean: f64,
@@ -172,7 +84,7 @@ pub(super) struct Times {
     pub(super) max: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Lookups {
     pub(super) made: u64,
     /// Look-ups that did not return the requested cgroup.
@@ -184,7 +96,7 @@ pub(super) struct Lookups {
 }
 
 /// The events, as the consumer counted them.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Events {
     pub(super) taken: u64,
     /// Reported as missed.
@@ -198,7 +110,7 @@ pub(super) struct Events {
     pub(super) nanos_each: f64,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Refreshes {
     pub(super) unchanged: u64,
     pub(super) unchanged_nanos_each: f64,
