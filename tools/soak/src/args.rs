@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwire_cli::out::Color;
-use clap::{Parser, Subcommand};
+use clap::Parser;
+use serde::{Deserialize, Serialize};
 
+use crate::members::Role;
 use crate::protocol::Defect;
 
 /// Kill, stop and restart providers and consumers at random, and check every answer and for leaks
@@ -17,8 +19,6 @@ use crate::protocol::Defect;
 #[derive(Debug, Parser)]
 #[command(
     version,
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
     after_help = "\
 The seed determines the faults and their order. Exit code 1 if a check fails.
 
@@ -49,45 +49,27 @@ pub(crate) struct Soak {
     /// A defect to inject, for tests of the soak itself
     #[arg(long, hide = true)]
     pub(crate) defect: Option<Defect>,
-    #[command(subcommand)]
-    pub(crate) role: Option<Role>,
+    /// What a process of the soak is to do, in JSON.
+    #[arg(long, hide = true, value_parser = child)]
+    pub(crate) child: Option<Child>,
 }
 
 /// What a process of the soak does.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Role {
-    #[command(hide = true)]
-    Provider(SoakProvider),
-    #[command(hide = true)]
-    Consumer(SoakConsumer),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SoakProvider {
-    #[arg(long)]
-    pub(crate) run_dir: PathBuf,
-    /// Provide the service of the steady provider, into which no faults are injected.
-    #[arg(long)]
-    pub(crate) steady: bool,
-    #[arg(long)]
-    pub(crate) defect: Option<Defect>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SoakConsumer {
-    #[arg(long)]
-    pub(crate) run_dir: PathBuf,
-    /// Sometimes take no answers for a while.
-    #[arg(long)]
-    pub(crate) stops_taking: bool,
-    #[arg(long)]
-    pub(crate) sessions: u16,
-    #[arg(long)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Child {
+    pub(crate) role: Role,
+    /// Its number in the soak.
     pub(crate) who: u64,
-    #[arg(long)]
+    pub(crate) run_dir: PathBuf,
+    /// The number of sessions of a consumer with each provider.
+    pub(crate) sessions: u16,
     pub(crate) seed: u64,
-    #[arg(long)]
+    /// Of a steady process.
     pub(crate) defect: Option<Defect>,
+}
+
+fn child(text: &str) -> serde_json::Result<Child> {
+    serde_json::from_str(text)
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

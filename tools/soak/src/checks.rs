@@ -1,21 +1,10 @@
 //! Conditions that have to hold at the end of a soak.
 
-use crate::Sample;
 use crate::run::Outcome;
 use crate::trend::Trend;
+use bellwire_cli::check::Check;
 use bellwire_cli::out::{bytes, count};
-
-/// A condition that has to hold.
-#[derive(Debug)]
-pub(super) struct Check {
-    /// The key in JSON.
-    pub(super) name: &'static str,
-    pub(super) text: String,
-    /// `None` if it cannot be determined.
-    pub(super) ok: Option<bool>,
-    /// Advice if it does not hold.
-    pub(super) next: &'static str,
-}
+use bellwire_process::Holdings;
 
 /// Failures that faults explain: a client that is stopped during a handshake is refused. Any other kind is a defect.
 const EXPECTED: [&str; 7] =
@@ -32,12 +21,12 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
         reconciled(outcome),
         fired(outcome),
     ];
-    checks.extend(FIGURES.map(|figure| flat(outcome, &figure)));
+    checks.extend(FIGURES.iter().map(|figure| flat(outcome, figure)));
     let trouble = match outcome.trouble.first() {
         Some(first) => format!("every process exited as requested; {first}"),
         None => "every process exited as requested".into(),
     };
-    checks.push(check(
+    checks.push(Check::new(
         "ended_in_order",
         trouble,
         outcome.trouble.is_empty(),
@@ -47,13 +36,12 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
 }
 
 fn accounted(outcome: &Outcome) -> Check {
-    let Outcome { steady, fragile, unsound, .. } = outcome;
-    let mut total = steady.total();
-    total.add(&fragile.total());
+    let Outcome { steady, unsound, .. } = outcome;
+    let total = outcome.total();
     let (made, answered) = (count(total.made), count(total.answered));
     let (refused, failed) = (count(total.refused), count(total.failed));
     let (open, wrong) = (count(total.in_flight), count(total.wrong));
-    check(
+    Check::new(
         "calls_accounted",
         format!(
             "{made} calls made = {answered} answered + {refused} refused + {failed} failed with a reason + {wrong} wrong + {open} in flight when their caller was killed"
@@ -68,9 +56,9 @@ fn accounted(outcome: &Outcome) -> Check {
 
 fn right(outcome: &Outcome) -> Check {
     let Outcome { steady, fragile, .. } = outcome;
-    let wrong = steady.total().wrong + fragile.total().wrong;
+    let wrong = outcome.total().wrong;
     let each = [&steady.steady, &steady.fragile, &fragile.steady, &fragile.fragile];
-    check(
+    Check::new(
         "answers_right",
         format!("{} answers were wrong, by checksum, number and length", count(wrong)),
         wrong == 0 && each.iter().all(|call_counts| some(outcome, call_counts.answered)),
@@ -81,7 +69,7 @@ fn right(outcome: &Outcome) -> Check {
 fn unharmed(outcome: &Outcome) -> Check {
     let call_counts = &outcome.steady.steady;
     let not = call_counts.made - call_counts.answered.min(call_counts.made);
-    check(
+    Check::new(
         "others_unharmed",
         format!(
             "of {} calls between the two steady processes, {} were not answered {:?}",
@@ -100,7 +88,7 @@ fn ran_once(outcome: &Outcome) -> Check {
     let repeated = outcome.provider.repeated + outcome.harmed.repeated;
     let bounds =
         call_counts.answered..=call_counts.answered + call_counts.failed + call_counts.wrong;
-    check(
+    Check::new(
         "handlers_ran_once",
         format!(
             "{} runs for {} answers; {} requests arrived twice or out of order",
@@ -114,14 +102,13 @@ fn ran_once(outcome: &Outcome) -> Check {
 }
 
 fn honest(outcome: &Outcome) -> Check {
-    let Outcome { steady, fragile, provider, harmed, .. } = outcome;
+    let Outcome { provider, harmed, .. } = outcome;
     let poisoned = provider.poisoned + harmed.poisoned;
     let damaged = provider.damaged + harmed.damaged;
-    let mut total = steady.total();
-    total.add(&fragile.total());
+    let mut total = outcome.total();
     total.reasons.retain(|reason, _| !EXPECTED.contains(&reason.as_str()));
     let odd = &total.reasons;
-    check(
+    Check::new(
         "peers_honest",
         format!(
             "{} sessions poisoned, {} requests damaged, failures that no fault explains: {odd:?}",
@@ -134,11 +121,11 @@ fn honest(outcome: &Outcome) -> Check {
 }
 
 fn reconciled(outcome: &Outcome) -> Check {
-    let Outcome { steady, fragile, provider, .. } = outcome;
-    let wrong = steady.total().miscounted + fragile.total().miscounted;
+    let Outcome { provider, .. } = outcome;
+    let wrong = outcome.total().miscounted;
     let (accepted, answered) = (count(provider.accepted), count(provider.answered));
     let (refused, lost) = (count(provider.refused), count(provider.lost));
-    check(
+    Check::new(
         "counters_reconcile",
         format!(
             "the steady provider took {accepted} = {answered} answered + {refused} refused + {lost} of clients that died; the counters of {} sessions were wrong",
@@ -158,7 +145,7 @@ fn fired(outcome: &Outcome) -> Check {
         false => format!("never observed: {}", missing.join(", ")),
     };
     let next = "run for longer, or with a shorter --kill-every; otherwise the soak is broken";
-    let made = check("faults_fired", text, missing.is_empty(), next);
+    let made = Check::new("faults_fired", text, missing.is_empty(), next);
     Check { ok: made.ok.filter(|ok| *ok || outcome.interrupted.is_none()), ..made }
 }
 
@@ -166,7 +153,7 @@ fn fired(outcome: &Outcome) -> Check {
 pub(super) struct Figure {
     pub(super) name: &'static str,
     check: &'static str,
-    pub(super) of: fn(&Sample) -> u64,
+    pub(super) of: fn(&Holdings) -> u64,
     pub(super) print: fn(u64) -> String,
     /// The growth that is tolerated.
     allowed: f64,
@@ -174,14 +161,14 @@ pub(super) struct Figure {
 
 const fn figure(
     (name, check): (&'static str, &'static str),
-    of: fn(&Sample) -> u64,
+    of: fn(&Holdings) -> u64,
     print: fn(u64) -> String,
     allowed: f64,
 ) -> Figure {
     Figure { name, check, of, print, allowed }
 }
 
-pub(super) const FIGURES: [Figure; 4] = [
+pub(super) static FIGURES: [Figure; 4] = [
     figure(("descriptors", "descriptors_flat"), |sample| sample.descriptors, count, 5.0),
     // The reaper starts with its first descriptor.
     figure(("threads", "threads_flat"), |sample| sample.threads, count, 2.0),
@@ -196,7 +183,7 @@ pub(super) const LIVING: [&str; 2] = ["steady provider", "steady consumer"];
 impl Figure {
     #[allow(clippy::cast_precision_loss, reason = "nothing here comes near 2^53")]
     pub(super) fn trends(&self, outcome: &Outcome) -> [Trend; 2] {
-        let line = |pick: fn(&[Sample; 2]) -> &Sample| {
+        let line = |pick: fn(&[Holdings; 2]) -> &Holdings| {
             let points = outcome.samples.iter();
             let points: Vec<_> =
                 points.map(|(at, held)| (*at, (self.of)(pick(held)) as f64)).collect();
@@ -227,7 +214,7 @@ fn flat(outcome: &Outcome, figure: &Figure) -> Check {
         }
         false => "three samples are needed: run for longer",
     };
-    let made = check(figure.check, text, ok, next);
+    let made = Check::new(figure.check, text, ok, next);
     let is_undecided = outcome.interrupted.is_some() && !has_samples;
     Check { ok: made.ok.filter(|_| !is_undecided), ..made }
 }
@@ -235,10 +222,6 @@ fn flat(outcome: &Outcome, figure: &Figure) -> Check {
 /// Returns whether there is something to judge, as there must be unless the run was ended early.
 fn some(outcome: &Outcome, number: u64) -> bool {
     number > 0 || outcome.interrupted.is_some()
-}
-
-fn check(name: &'static str, text: impl Into<String>, ok: bool, next: &'static str) -> Check {
-    Check { name, text: text.into(), ok: Some(ok), next }
 }
 
 #[cfg(test)]
@@ -262,7 +245,7 @@ mod tests {
                 ..CallCounts::default()
             }
         };
-        let held = Sample { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
+        let held = Holdings { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
         let fired = Fired {
             providers_killed: 1,
             consumers_killed: 1,
@@ -298,12 +281,12 @@ mod tests {
         let mut outcome = sound();
         change(&mut outcome);
         let checks = of(&outcome);
-        let failing = checks.iter().filter(|check| check.ok == Some(false));
+        let failing = checks.iter().filter(|check| check.fails());
         failing.map(|check| check.name).collect()
     }
 
     /// Makes a figure of the steady provider grow with each sample.
-    fn leak(outcome: &mut Outcome, figure: fn(&mut Sample) -> &mut u64, by: u64) {
+    fn leak(outcome: &mut Outcome, figure: fn(&mut Holdings) -> &mut u64, by: u64) {
         for (times, (_, [provider, _])) in (0..).zip(&mut outcome.samples) {
             *figure(provider) += by * times;
         }

@@ -5,16 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Executed, RunDir, Service, SessionStats, Ticket,
-};
+use bellwire::{CallError, Client, ClientConfig, Doorbell, Executed, SessionStats, Ticket};
 use bellwire_process as process;
 use fastrand::Rng;
 
-use crate::args::SoakConsumer;
-use crate::header::{Header, SHORTEST};
-use crate::protocol::{self, CallCounts, ChildMessage, ConsumerCalls, Defect, Fragile, Steady};
+use crate::args::Child;
+use crate::header::Header;
+use crate::protocol::{self, CallCounts, ChildMessage, ConsumerCalls, Defect, Echo};
 use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::message::SHORTEST;
 use bellwire_cli::out;
 
 /// The time within which a provider without faults answers, on any machine.
@@ -25,25 +24,25 @@ const FRAGILE: Duration = Duration::from_millis(150);
 const STALL: Duration = Duration::from_millis(4_500);
 const STALL_ONCE_IN: u64 = 20_000;
 /// The longest message.
-const LONGEST: u64 = 512 << 10;
+const LONGEST: usize = 512 << 10;
 /// The request from which on an injected defect takes effect, once.
 const DEFECTIVE_FROM: u64 = 5;
 
-pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure> {
+pub(crate) fn run(child: &Child) -> Result<Exit, Failure> {
     process::end_with_parent();
     let is_over = Arc::new(OnceLock::<()>::new());
     let consumer_calls: Vec<Arc<Mutex<ConsumerCalls>>> =
-        (0..args.sessions).map(|_| Arc::default()).collect();
+        (0..child.sessions).map(|_| Arc::default()).collect();
     let mut threads = Vec::new();
     for (thread, consumer_calls) in consumer_calls.iter().enumerate() {
-        let mut worker = Worker::new(run_dir, args, thread as u64, Arc::clone(consumer_calls));
+        let mut worker = Worker::new(child, thread as u64, consumer_calls);
         let is_over = Arc::clone(&is_over);
         threads.push(thread::spawn(move || {
             worker.warm_up();
             while is_over.get().is_none() {
                 worker.step();
             }
-            worker.end();
+            worker.lines.iter_mut().for_each(Line::note_lanes);
         }));
     }
     protocol::report(|| ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
@@ -68,98 +67,75 @@ fn lock(consumer_calls: &Mutex<ConsumerCalls>) -> MutexGuard<'_, ConsumerCalls> 
     consumer_calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One thread's clients and counters.
+/// One thread's clients.
 struct Worker {
     random: Rng,
     stops_taking: bool,
-    steady: Line<Steady>,
-    fragile: Line<Fragile>,
+    /// To the steady provider, and to the fragile one.
+    lines: [Line; 2],
 }
 
 impl Worker {
-    fn new(
-        run_dir: &RunDir,
-        args: &SoakConsumer,
-        thread: u64,
-        consumer_calls: Arc<Mutex<ConsumerCalls>>,
-    ) -> Self {
+    fn new(child: &Child, thread: u64, consumer_calls: &Arc<Mutex<ConsumerCalls>>) -> Self {
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
-        let at = usize::try_from(thread).unwrap_or(0) % doorbells.len();
-        let doorbell = doorbells.get(at).copied().unwrap_or(Doorbell::Futex);
+        let doorbell = doorbells.into_iter().cycle().nth(usize::try_from(thread % 3).unwrap_or(0));
         let backoff = (Duration::from_millis(1), Duration::from_millis(20));
-        let config = |timeout| {
-            let connect_timeout = ClientConfig::default().connect_timeout.max(timeout);
-            ClientConfig::default()
-                .doorbell(doorbell)
+        let line = |steady: bool| {
+            let patience = if steady { STEADY } else { FRAGILE };
+            let connect_timeout = ClientConfig::default().connect_timeout.max(patience);
+            let config = ClientConfig::default()
+                .doorbell(doorbell.unwrap_or(Doorbell::Futex))
                 .backoff(backoff)
-                .timeout(timeout)
-                .connect_timeout(connect_timeout)
+                .timeout(patience)
+                .connect_timeout(connect_timeout);
+            Line {
+                client: Client::with_config(&protocol::run_dir(&child.run_dir, steady), config),
+                last: Header { who: child.who, thread, sequence: 0, answer: 0 },
+                patience,
+                consumer_calls: Arc::clone(consumer_calls),
+                call_counts: match steady {
+                    true => |consumer_calls| &mut consumer_calls.steady,
+                    false => |consumer_calls| &mut consumer_calls.fragile,
+                },
+                lanes: [0; 2],
+                defect: child.defect.filter(|_| steady && thread == 0),
+            }
         };
-        let last = Header { who: args.who, thread, sequence: 0, answer: 0 };
         Self {
-            random: Rng::with_seed(args.seed ^ (args.who << 32) ^ thread),
-            stops_taking: args.stops_taking,
-            steady: Line {
-                client: Client::with_config(run_dir, config(STEADY)),
-                last,
-                patience: STEADY,
-                consumer_calls: Arc::clone(&consumer_calls),
-                call_counts: |consumer_calls| &mut consumer_calls.steady,
-                lanes: [0; 2],
-                defect: args.defect.filter(|_| thread == 0),
-            },
-            fragile: Line {
-                client: Client::with_config(run_dir, config(FRAGILE)),
-                last,
-                patience: FRAGILE,
-                consumer_calls,
-                call_counts: |consumer_calls| &mut consumer_calls.fragile,
-                lanes: [0; 2],
-                defect: None,
-            },
+            random: Rng::with_seed(child.seed ^ (child.who << 32) ^ thread),
+            stops_taking: !child.role.is_steady(),
+            lines: [line(true), line(false)],
         }
     }
 
     /// Sends the longest messages, so that buffers have grown before the first sample.
     fn warm_up(&mut self) {
-        let longest = usize::try_from(LONGEST).unwrap_or(SHORTEST);
-        self.steady.call(longest, LONGEST);
-        self.fragile.call(longest, LONGEST);
+        self.lines.iter_mut().for_each(|line| line.call(LONGEST, LONGEST));
     }
 
     fn step(&mut self) {
-        let (kind, is_steady) = (self.random.u64(..100), self.random.bool());
+        let (kind, which) = (self.random.usize(..100), self.random.usize(..2));
         let longest = match kind {
             0..2 => LONGEST,
             2..10 => 64 << 10,
             _ => 2 << 10,
         };
-        let [request, answer] = [(); 2].map(|()| self.random.u64(SHORTEST as u64..longest));
-        let request = usize::try_from(request).unwrap_or(SHORTEST);
-        let burst = self.random.u64(2..17);
-        if self.stops_taking && self.random.u64(..STALL_ONCE_IN) == 0 {
-            match is_steady {
-                true => self.steady.burst(burst, STALL),
-                false => self.fragile.burst(burst, STALL),
+        let [request, answer] = [(); 2].map(|()| self.random.usize(SHORTEST..longest));
+        let burst = self.random.usize(2..17);
+        let stalls = self.stops_taking && self.random.u64(..STALL_ONCE_IN) == 0;
+        if let Some(line) = self.lines.get_mut(which) {
+            if stalls {
+                line.burst(burst, STALL);
             }
-        }
-        if is_steady {
-            self.steady.step(kind, request, answer, burst);
-        } else {
-            self.fragile.step(kind, request, answer, burst);
+            line.step(kind, request, answer, burst);
         }
         thread::sleep(Duration::from_millis(self.random.u64(..4)));
     }
-
-    fn end(&mut self) {
-        self.steady.note_lanes();
-        self.fragile.note_lanes();
-    }
 }
 
-/// A thread's calls to one service.
-struct Line<S: Service> {
-    client: Client<S>,
+/// A thread's calls to one provider.
+struct Line {
+    client: Client<Echo>,
     /// The last request, which has the thread's highest number.
     last: Header,
     /// How long an answer may take.
@@ -171,8 +147,8 @@ struct Line<S: Service> {
     defect: Option<Defect>,
 }
 
-impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
-    fn step(&mut self, kind: u64, request: usize, answer: u64, burst: u64) {
+impl Line {
+    fn step(&mut self, kind: usize, request: usize, answer: usize, burst: usize) {
         match kind {
             10..20 => self.burst(burst, Duration::ZERO),
             // Now and then, and especially after lanes have grown.
@@ -187,8 +163,8 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
     }
 
     /// Makes one call and checks its answer.
-    fn call(&mut self, request: usize, answer: u64) {
-        let header = self.last.next(answer);
+    fn call(&mut self, request: usize, answer: usize) {
+        let header = self.last.next(answer as u64);
         let bytes = header.write(request);
         self.book(|call_counts| {
             call_counts.made += 1;
@@ -210,7 +186,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
     }
 
     /// Sends many requests whose answers arrive in any order. Takes no answers for `deaf_for` first.
-    fn burst(&mut self, requests: u64, deaf_for: Duration) {
+    fn burst(&mut self, requests: usize, deaf_for: Duration) {
         let Ok(session) = self.client.connect() else { return };
         let mut waiting: BTreeMap<Ticket, Header> = BTreeMap::new();
         for _ in 0..requests {

@@ -2,7 +2,7 @@
 //!
 //! Two steady processes, a provider and a consumer, live through the whole run without faults. Faults hit a second provider
 //! and two more consumers. All consumers call both providers. So the steady processes show whether faults of others affect
-//! them, and whether anything is leaked.
+//! them, and whether anything is leaked. Linux only.
 
 #![forbid(unsafe_code)]
 
@@ -20,36 +20,15 @@ mod trend;
 
 use std::process::ExitCode;
 
-use bellwire::RunDir;
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::private_run_dir;
 use bellwire_cli::stop::Stop;
-use bellwire_process as process;
 use clap::Parser;
-use serde::Serialize;
 
-use args::{Role, Soak};
+use args::Soak;
 use protocol::ChildMessage;
 use report::Report;
 use run::Run;
-
-/// The resources that a process holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Sample {
-    descriptors: u64,
-    threads: u64,
-    /// Distinct memfds that are mapped or open.
-    memfds: u64,
-    /// Resident memory in bytes, shared memory included.
-    rss: u64,
-}
-
-impl From<process::Holdings> for Sample {
-    fn from(holdings: process::Holdings) -> Self {
-        let process::Holdings { descriptors, threads, memfds, rss } = holdings;
-        Self { descriptors, threads, memfds, rss }
-    }
-}
 
 /// What the soak waits for. Processes are identified by their numbers.
 #[derive(Debug)]
@@ -64,10 +43,10 @@ enum Event {
 fn main() -> ExitCode {
     let soak = Soak::parse();
     soak.color.apply();
-    let ended = match &soak.role {
+    let ended = match &soak.child {
         None => run(&soak),
-        Some(Role::Provider(args)) => provider::run(&RunDir::new(&args.run_dir), args),
-        Some(Role::Consumer(args)) => consumer::run(&RunDir::new(&args.run_dir), args),
+        Some(child) if child.role.is_consumer() => consumer::run(child),
+        Some(child) => provider::run(child),
     };
     match ended {
         Ok(exit) => exit.into(),
@@ -76,10 +55,6 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Soak) -> Result<Exit, Failure> {
-    if !process::IS_POSSIBLE {
-        let what = "no process can be stopped and looked at here";
-        return Err(Failure::new(Exit::Failed, what).next("run the soak on Linux"));
-    }
     let stop = Stop::on_signals()?;
     let dir = private_run_dir("bellwire-soak-")?;
     let mut report = Report::new(args);

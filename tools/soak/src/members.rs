@@ -1,21 +1,21 @@
 //! The processes of a soak and their states.
 
-use std::io::{BufRead, BufReader};
+use std::error::Error;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc::Sender;
-use std::thread;
 use std::time::Instant;
 
-use bellwire_process as process;
+use bellwire_process::{self as process, Subprocess};
+use serde::{Deserialize, Serialize};
 
 use crate::Event;
-use crate::args::Soak;
-use crate::protocol::{ChildMessage, ConsumerCalls, Defect, Served};
+use crate::args::{Child, Soak};
+use crate::protocol::{ChildMessage, ConsumerCalls, Served};
 use bellwire_cli::exit::{Exit, Failure};
 
 /// A role in the soak, played by one process after another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Role {
     /// Lives through the whole run, without faults.
     SteadyProvider,
@@ -75,7 +75,7 @@ pub(super) struct Member {
     pub(super) state: State,
     /// The number of the current process; unique in the run.
     pub(super) who: u64,
-    process: Option<Process>,
+    process: Option<Subprocess>,
     /// Its last reported counters.
     pub(super) consumer_calls: ConsumerCalls,
     pub(super) served: Served,
@@ -91,99 +91,65 @@ pub(super) struct Launch<'a> {
     pub(super) events: Sender<Event>,
 }
 
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    commands: Option<ChildStdin>,
-}
-
 impl Member {
     pub(super) fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Self, Failure> {
-        let process = Some(Process::start(role, who, launch)?);
-        let (consumer_calls, served) = (ConsumerCalls::default(), Served::default());
         Ok(Self {
             role,
             state: State::Starting,
             who,
-            process,
-            consumer_calls,
-            served,
+            process: Some(start(role, who, launch)?),
+            consumer_calls: ConsumerCalls::default(),
+            served: Served::default(),
             is_done: false,
         })
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(|process| process.child.id())
+        self.process.as_ref().map(Subprocess::pid)
     }
 
     /// Kills it with SIGKILL and waits for its end.
     pub(super) fn kill(&mut self) -> Option<ExitStatus> {
-        let mut process = self.process.take()?;
-        process.child.kill().ok()?;
-        process.child.wait().ok()
+        self.process.take()?.kill().ok()
     }
 
     /// Asks it to end in order.
     pub(super) fn ask_to_end(&mut self) {
         if let Some(process) = &mut self.process {
-            process.commands = None;
+            process.close();
         }
     }
 
     /// Returns how it ended, after it has closed its output.
     pub(super) fn wait(&mut self) -> Option<ExitStatus> {
-        self.process.take()?.child.wait().ok()
+        self.process.take()?.wait().ok()
     }
 }
 
-impl Process {
-    fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Self, Failure> {
-        let Launch { run_dir, args, seed, .. } = launch;
-        let mut command = Command::new(process::PROGRAM);
-        if role.is_consumer() {
-            command.arg("consumer");
-            command.args(["--sessions", &args.sessions.to_string(), "--who", &who.to_string()]);
-            command.args(["--seed", &seed.to_string()]);
-        } else {
-            command.arg("provider");
-        }
-        command.arg("--run-dir").arg(run_dir);
-        if matches!(role, Role::FragileConsumer(_)) {
-            command.arg("--stops-taking");
-        }
-        if role == Role::SteadyProvider {
-            command.arg("--steady");
-        }
-        if let Some(defect) = args.defect.filter(|_| role.is_steady()) {
-            command.args(["--defect", &Defect::name(defect)]);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        process::keep_signals_off(&mut command);
-        let failed =
-            |error| Failure::of(Exit::Failed, "cannot start a process of the soak", &error);
-        let mut child = command.spawn().map_err(failed)?;
-        let (commands, received) = (child.stdin.take(), child.stdout.take());
-        let events = launch.events.clone();
-        thread::spawn(move || {
-            let lines = received.into_iter().flat_map(|received| BufReader::new(received).lines());
-            for line in lines.map_while(Result::ok) {
-                // A killed process may have written half a line.
-                if let Ok(received) = serde_json::from_str::<ChildMessage>(&line)
-                    && events.send(Event::ChildMessage(who, received)).is_err()
-                {
-                    return;
-                }
-            }
-            let _ = events.send(Event::Ended(who));
-        });
-        Ok(Self { child, commands })
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails without harm if it has ended. SIGKILL also ends a stopped process.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Subprocess, Failure> {
+    let child = Child {
+        role,
+        who,
+        run_dir: launch.run_dir.to_owned(),
+        sessions: launch.args.sessions,
+        seed: launch.seed,
+        defect: launch.args.defect.filter(|_| role.is_steady()),
+    };
+    let failed =
+        |error: &dyn Error| Failure::of(Exit::Failed, "cannot start a process of the soak", error);
+    let child = serde_json::to_string(&child).map_err(|error| failed(&error))?;
+    let mut command = Command::new(process::PROGRAM);
+    command.args(["--child", &child]);
+    process::keep_signals_off(&mut command);
+    let events = launch.events.clone();
+    let hear = move |line: Option<String>| {
+        let event = match line.as_deref().map(serde_json::from_str::<ChildMessage>) {
+            Some(Ok(message)) => Event::ChildMessage(who, message),
+            // A killed process may have written half a line.
+            Some(Err(_)) => return,
+            None => Event::Ended(who),
+        };
+        let _ = events.send(event);
+    };
+    Subprocess::start(&mut command, hear).map_err(|error| failed(&error))
 }

@@ -2,28 +2,28 @@
 //! standard input does.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Executed, Service};
+use bellwire::{CallError, Executed, RunDir, Service};
 use bellwire_cli::exit::Failure;
 use bellwire_cli::out;
+use bellwire_process::at_end_of_input;
 use serde::{Deserialize, Serialize};
 
 /// How often a process reports its counters.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
-/// The service whose provider gets no faults.
+/// The service of both providers, each in a run dir of its own.
 #[derive(Debug, Service)]
-#[service(name = "soak-steady", request = Vec<u8>, response = Vec<u8>)]
-pub(super) struct Steady;
+#[service(name = "soak", request = Vec<u8>, response = Vec<u8>)]
+pub(super) struct Echo;
 
-/// The service whose provider is killed, stopped and restarted.
-#[derive(Debug, Service)]
-#[service(name = "soak-fragile", request = Vec<u8>, response = Vec<u8>)]
-pub(super) struct Fragile;
+/// Returns the run dir of the provider that gets no faults, or of the one that is killed, stopped and restarted.
+pub(super) fn run_dir(dir: &Path, steady: bool) -> RunDir {
+    RunDir::new(dir.join(if steady { "steady" } else { "fragile" }))
+}
 
 /// A message from a process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,10 +42,7 @@ pub(super) enum ChildMessage {
 pub(super) fn report(counters: impl Fn() -> ChildMessage) -> Result<(), Failure> {
     out::json_line(&ChildMessage::Ready)?;
     let (ended, end) = mpsc::channel::<()>();
-    thread::spawn(move || {
-        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        drop(ended);
-    });
+    at_end_of_input(move || drop(ended));
     while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
         out::json_line(&counters())?;
     }
@@ -162,7 +159,7 @@ impl Served {
 }
 
 /// A defect that a test injects, to see that the soak finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub(crate) enum Defect {
     /// The steady provider's handler leaks a descriptor now and then.
     Descriptor,
@@ -180,12 +177,4 @@ pub(crate) enum Defect {
     RunTwice,
     /// The soak counts kills that it does not do, and does them not.
     NoKill,
-}
-
-impl Defect {
-    /// How to say it on a command line.
-    pub(super) fn name(self) -> String {
-        let value = clap::ValueEnum::to_possible_value(&self);
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 }

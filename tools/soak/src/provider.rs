@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{
-    Caller, HandlerError, Payload, RunDir, ServeError, Server, ServerConfig, ServerStats,
-};
+use bellwire::{Caller, HandlerError, Payload, ServeError, Server, ServerConfig, ServerStats};
 use bellwire_process as process;
 
-use crate::args::SoakProvider;
+use crate::args::Child;
 use crate::header::Header;
-use crate::protocol::{self, ChildMessage, Defect, Fragile, Served, Steady};
+use crate::protocol::{self, ChildMessage, Defect, Echo, Served};
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
 
@@ -25,11 +23,12 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 /// The number of calls after which an injected defect takes effect again.
 const NOW_AND_THEN: u64 = 20;
 
-pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure> {
+pub(crate) fn run(child: &Child) -> Result<Exit, Failure> {
     process::end_with_parent();
+    let is_steady = child.role.is_steady();
     // One: with more, requests of one session run in any order, and their numbers prove nothing.
-    let workers = usize::from(args.steady);
-    let [unread, handshake_timeout] = match args.steady {
+    let workers = usize::from(is_steady);
+    let [unread, handshake_timeout] = match is_steady {
         true => [UNREAD[0], HANDSHAKE],
         false => [UNREAD[1], ServerConfig::default().handshake_timeout],
     };
@@ -38,16 +37,13 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
         .workers(workers)
         .unread_timeout(unread_timeout)
         .handshake_timeout(handshake_timeout);
-    let mut builder = Server::builder_with(run_dir, config);
+    let run_dir = protocol::run_dir(&child.run_dir, is_steady);
+    let mut builder = Server::builder_with(&run_dir, config);
     let call_counts = Arc::new(Mutex::new(CallCounts::default()));
-    let (theirs, defect) = (Arc::clone(&call_counts), args.defect);
+    let (theirs, defect) = (Arc::clone(&call_counts), child.defect);
     let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, defect, &request);
     let failed = |error: ServeError| Failure::of(Exit::Failed, "cannot serve", &error);
-    if args.steady {
-        builder.serve::<Steady>(handler).map_err(failed)?;
-    } else {
-        builder.serve::<Fragile>(handler).map_err(failed)?;
-    }
+    builder.serve::<Echo>(handler).map_err(failed)?;
     let server = builder.start().map_err(failed)?;
     protocol::report(|| ChildMessage::Served(lock(&call_counts).served(&server.stats())))?;
     let stats = server.stop();

@@ -3,16 +3,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::Sample;
 use crate::args::Soak;
-use crate::checks::{self, Check, FIGURES, LIVING};
+use crate::checks::{self, FIGURES, Figure, LIVING};
 use crate::faults::Fired;
 use crate::protocol::CallCounts;
 use crate::run::Outcome;
+use bellwire_cli::check::{self, Check};
 use bellwire_cli::exit::Failure;
-use bellwire_cli::out::{
-    self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, wrapped,
-};
+use bellwire_cli::out::{self, TITLE, Table, WARN, bytes, count, wrapped};
+use bellwire_process::Holdings;
 
 /// Reports progress to people as it happens, or the result to a program at the end.
 pub(super) struct Report {
@@ -50,7 +49,7 @@ impl Report {
         elapsed: Duration,
         total: &CallCounts,
         fired: &Fired,
-        held: Option<[Sample; 2]>,
+        held: Option<[Holdings; 2]>,
     ) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -82,7 +81,7 @@ impl Report {
     /// Prints the summary and returns whether every check held.
     pub(super) fn end(&self, outcome: &Outcome) -> Result<bool, Failure> {
         let checks = checks::of(outcome);
-        let holds = checks.iter().all(|check| check.ok != Some(false));
+        let holds = !checks.iter().any(Check::fails);
         if self.json {
             out::json_line(&object(outcome, &checks, holds))?;
             return Ok(holds);
@@ -99,17 +98,7 @@ impl Report {
         writeln!(stdout, "{TITLE}Faults{TITLE:#}    {}\n", wrapped(&faults.join(", "), width, 10))?;
         held(outcome).print(&mut stdout, width)?;
         writeln!(stdout)?;
-        for check in &checks {
-            let (style, mark) = match check.ok {
-                Some(true) => (GOOD, "✓"),
-                Some(false) => (BAD, "✗"),
-                None => (WARN, "?"),
-            };
-            writeln!(stdout, "{style}{mark}{style:#} {}", wrapped(&check.text, width, 2))?;
-            if check.ok == Some(false) {
-                writeln!(stdout, "  {FAINT}next:{FAINT:#} {}", wrapped(check.next, width, 8))?;
-            }
-        }
+        check::print(&checks, &mut stdout)?;
         if !holds {
             writeln!(stdout, "\nThe same faults again: bellwire soak --seed {}", outcome.seed)?;
         }
@@ -129,42 +118,40 @@ fn all_call_counts(outcome: &Outcome) -> [(&'static str, &'static str, &CallCoun
 }
 
 fn calls(outcome: &Outcome) -> Table {
-    let titles = ["MADE", "ANSWERED", "REFUSED", "FAILED", "WRONG", "OPEN"];
-    let columns = titles.map(|title| Column::new(title, Align::Right));
-    let first = ["CALLS OF", "TO"].map(|title| Column::new(title, Align::Left));
-    let mut table = Table::new(first.into_iter().chain(columns).collect::<Vec<_>>());
-    for (from, to, call_counts) in all_call_counts(outcome) {
-        let CallCounts { made, answered, refused, failed, wrong, in_flight, .. } = call_counts;
-        let counts = [made, answered, refused, failed, wrong, in_flight].map(|n| count(*n));
-        let cells = [from.into(), to.into()].into_iter().chain(counts);
-        table.row(cells.map(|text: String| Cell::new(text)).collect::<Vec<_>>());
-    }
-    table
+    Table::of(all_call_counts(outcome))
+        .left("CALLS OF", |(from, ..)| *from)
+        .left("TO", |(_, to, _)| *to)
+        .right("MADE", |(.., calls)| count(calls.made))
+        .right("ANSWERED", |(.., calls)| count(calls.answered))
+        .right("REFUSED", |(.., calls)| count(calls.refused))
+        .right("FAILED", |(.., calls)| count(calls.failed))
+        .right("WRONG", |(.., calls)| count(calls.wrong))
+        .right("OPEN", |(.., calls)| count(calls.in_flight))
+        .table()
 }
 
 fn held(outcome: &Outcome) -> Table {
-    let mut columns = vec![Column::new("HELD BY", Align::Left), Column::new("WHAT", Align::Left)];
-    columns
-        .extend(["FIRST", "LAST", "LEAST", "MOST"].map(|title| Column::new(title, Align::Right)));
-    let mut table = Table::new(columns);
-    for (at, who) in LIVING.into_iter().enumerate() {
-        for figure in &FIGURES {
-            let values = outcome.samples.iter();
-            let values: Vec<u64> =
-                values.filter_map(|(_, held)| held.get(at)).map(figure.of).collect();
-            let figures = [values.first(), values.last(), values.iter().min(), values.iter().max()]
-                .map(|value| value.map_or_else(|| "-".into(), |value| (figure.print)(*value)));
-            let cells = [who.to_owned(), figure.name.to_owned()].into_iter().chain(figures);
-            table.row(cells.map(Cell::new).collect::<Vec<_>>());
-        }
+    let row = |(at, who, figure): (usize, &'static str, &'static Figure)| {
+        let values = outcome.samples.iter().filter_map(move |(_, held)| held.get(at));
+        (who, figure, values.map(figure.of).collect::<Vec<_>>())
+    };
+    type Row = (&'static str, &'static Figure, Vec<u64>);
+    fn print((_, figure, _): &Row, value: Option<&u64>) -> String {
+        value.map_or_else(|| "-".into(), |value| (figure.print)(*value))
     }
-    table
+    let rows = (0..).zip(LIVING).flat_map(|(at, who)| FIGURES.iter().map(move |of| (at, who, of)));
+    Table::of(rows.map(row))
+        .left("HELD BY", |(who, ..)| *who)
+        .left("WHAT", |(_, figure, _)| figure.name)
+        .right("FIRST", |row: &Row| print(row, row.2.first()))
+        .right("LAST", |row| print(row, row.2.last()))
+        .right("LEAST", |row| print(row, row.2.iter().min()))
+        .right("MOST", |row| print(row, row.2.iter().max()))
+        .table()
 }
 
 fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
-    let verdicts: Map<String, Value> =
-        checks.iter().map(|check| (check.name.to_owned(), json!(check.ok))).collect();
-    let failed = checks.iter().filter(|check| check.ok == Some(false));
+    let failed = checks.iter().filter(|check| check.fails());
     let failed: Map<String, Value> = failed
         .map(|check| (check.name.to_owned(), json!({ "what": check.text, "next": check.next })))
         .collect();
@@ -172,31 +159,27 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
         .into_iter()
         .map(|(from, to, call_counts)| json!({ "from": from, "to": to, "calls": call_counts }))
         .collect();
-    let held: Map<String, Value> = LIVING
-        .into_iter()
-        .enumerate()
+    let figures = |of: &dyn Fn(&Figure) -> Value| -> Map<String, Value> {
+        FIGURES.iter().map(|figure| (figure.name.to_owned(), of(figure))).collect()
+    };
+    let held: Map<String, Value> = (0..)
+        .zip(LIVING)
         .map(|(at, who)| {
-            let trends: Map<String, Value> = FIGURES
-                .iter()
-                .filter_map(|figure| {
-                    let trend = figure.trends(outcome).get(at).copied()?;
-                    Some((figure.name.to_owned(), json!(trend)))
-                })
-                .collect();
-            (who.to_owned(), Value::Object(trends))
+            let trends = figures(&|figure| json!(figure.trends(outcome).get(at)));
+            (who.to_owned(), trends.into())
         })
         .collect();
-    let samples: Vec<Value> = outcome
-        .samples
-        .iter()
-        .map(|(at, [provider, consumer])| json!([at, provider, consumer]))
-        .collect();
+    let sample = |(at, held): &(f64, [Holdings; 2])| {
+        let [provider, consumer] = held.map(|held| figures(&|figure| (figure.of)(&held).into()));
+        json!([at, provider, consumer])
+    };
+    let samples: Vec<Value> = outcome.samples.iter().map(sample).collect();
     json!({
         "ok": ok,
         "seed": outcome.seed,
         "seconds": outcome.seconds,
         "interrupted": outcome.interrupted.is_some(),
-        "checks": verdicts,
+        "checks": check::verdicts(checks),
         "failed": failed,
         "calls": calls,
         "faults": outcome.fired,

@@ -6,15 +6,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire_process as process;
+use bellwire_process::{self as process, Holdings};
 use fastrand::Rng;
 
 use crate::Event;
-use crate::Sample;
 use crate::args::Soak;
 use crate::faults::{Fault, Fired};
 use crate::members::{Launch, Member, ROLES, Role, State};
-use crate::protocol::{ChildMessage, ConsumerCalls, Defect, Served};
+use crate::protocol::{CallCounts, ChildMessage, ConsumerCalls, Defect, Served};
 use crate::report::Report;
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::stop::{Stop, Why};
@@ -52,8 +51,17 @@ pub(super) struct Outcome {
     /// Processes that ended otherwise than requested.
     pub(super) trouble: Vec<String>,
     /// The second of each sample, and what the steady provider and the steady consumer held.
-    pub(super) samples: Vec<(f64, [Sample; 2])>,
+    pub(super) samples: Vec<(f64, [Holdings; 2])>,
     pub(super) interrupted: Option<Why>,
+}
+
+impl Outcome {
+    /// Returns the counters of all consumers.
+    pub(super) fn total(&self) -> CallCounts {
+        let mut total = self.steady.total();
+        total.add(&self.fragile.total());
+        total
+    }
 }
 
 pub(super) struct Run<'a> {
@@ -164,7 +172,7 @@ impl<'a> Run<'a> {
         }
         let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
             let pid = self.members.iter().find(|member| member.role == role).and_then(Member::pid);
-            pid.and_then(|pid| process::holdings(pid).map(Sample::from).ok())
+            pid.and_then(|pid| process::holdings(pid).ok())
         });
         if let [Some(provider), Some(consumer)] = held {
             let at = self.began.elapsed().as_secs_f64();
