@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use crate::Holdings;
 pub use limited::{Interrupt, run_within};
 
-/// Whether processes can be stopped and inspected here.
+/// Whether processes can be inspected here.
 pub const IS_POSSIBLE: bool = true;
 
 /// This program, even if its file was replaced meanwhile.

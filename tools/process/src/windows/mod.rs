@@ -1,13 +1,12 @@
-//! Windows has no documented call that stops a process, so none of it is
-//! possible here.
+//! Windows has no documented call for most of it.
 
 use std::io;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::{Holdings, Ran};
 
-/// Whether processes can be stopped and inspected here.
+/// Whether processes can be inspected here.
 pub const IS_POSSIBLE: bool = false;
 
 /// No program.
@@ -31,20 +30,8 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    stop(u32) -> ();
-    go_on(u32) -> ();
     holdings(u32) -> Holdings;
     run_within(&mut Command, Duration, usize, &Interrupt) -> Ran;
-}
-
-/// Returns whether every thread of the process is stopped.
-pub fn is_stopped(_: u32) -> bool {
-    false
-}
-
-/// Returns whether the process was killed, which Windows does not show.
-pub fn was_killed(_: ExitStatus) -> bool {
-    false
 }
 
 /// Ends commands with a time limit, which cannot be run on Windows.
