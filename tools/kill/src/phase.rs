@@ -20,8 +20,9 @@ pub(crate) enum Language {
     C,
 }
 
-/// What the victim does after the gate. Its peer, the survivor, runs the other half.
+/// What the victim does after the gate. Its peer, the survivor, runs the other half. In the order of `victim/c/victim.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[repr(u32)]
 pub(crate) enum Scenario {
     /// A server binds its endpoints and starts.
     Bind,

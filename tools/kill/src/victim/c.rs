@@ -8,7 +8,7 @@ use bellwire::RunDir;
 use bellwire_c as _;
 
 use super::{RAN, VictimTask};
-use crate::phase::{Scenario, Side};
+use crate::phase::Side;
 use crate::service::{EVENT_LEN, EVENTS, FULL, RING};
 
 /// As `struct victim` in `c/victim.h`.
@@ -48,7 +48,7 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn std:
         within: EVENTS,
         ran: RAN.as_ptr(),
         doorbell: task.scenario.doorbell() as u32,
-        scenario: scenario(task.scenario)?,
+        scenario: task.scenario as u32,
     };
     let run = match task.side {
         Side::Client => bellwire_victim_client,
@@ -58,27 +58,4 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn std:
     // end with the process.
     unsafe { run(&raw const victim) };
     Ok(())
-}
-
-/// As `enum scenario`.
-fn scenario(scenario: Scenario) -> Result<u32, &'static str> {
-    use Scenario::{
-        Bind, Broadcast, Burst, Call, Close, Eventfd, Events, Fetch, Follow, Grow, Open, Publish,
-        Socket, Subscribe,
-    };
-    Ok(match scenario {
-        Bind => 0,
-        Open => 1,
-        Call | Eventfd | Socket => 2,
-        Burst => 3,
-        Grow => 4,
-        Follow => 5,
-        Publish => 6,
-        Broadcast => 7,
-        Events => 8,
-        Subscribe => 9,
-        Fetch => 10,
-        Close => 11,
-        _ => return Err("the library for C has no such scenario"),
-    })
 }

@@ -1,7 +1,10 @@
 /* What the harness tells a victim in C: as `Victim` in ../c.rs. */
 #include <stdint.h>
 
-enum scenario { BIND, OPEN, CALL, BURST, GROW, FOLLOW, PUBLISH, BROADCAST, EVENTS, SUBSCRIBE, FETCH, CLOSE };
+/* As `Scenario` in ../../phase.rs. No victim in C runs ATTACH or OVERRUN. */
+enum scenario {
+    BIND, OPEN, CALL, EVENTFD, SOCKET, BURST, GROW, FOLLOW, ATTACH, PUBLISH, BROADCAST, EVENTS, OVERRUN, SUBSCRIBE, FETCH, CLOSE
+};
 
 struct victim {
     const char *dir;
