@@ -241,10 +241,6 @@ impl Survivor for Caller {
             found => format!("its subscriber finds {found:?} without a provider"),
         }
     }
-
-    fn take_ran(&mut self) -> Vec<u64> {
-        Vec::new()
-    }
 }
 
 /// Checks the result of a refresh that should have found the snapshot `number`.

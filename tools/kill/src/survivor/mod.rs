@@ -24,8 +24,10 @@ pub(crate) trait Survivor {
     fn execute(&mut self, command: &Command) -> Response;
     /// Checks its state without a peer. Returns what is wrong; empty if nothing is.
     fn problem(&mut self) -> String;
-    /// Takes the numbers of the requests that the handler ran since the last call.
-    fn take_ran(&mut self) -> Vec<u64>;
+    /// Takes the numbers of the requests that the handler, if there is one, ran since the last call.
+    fn take_ran(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// Runs the client of the victims in `run_dir`.
