@@ -31,9 +31,6 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run as worker I of N, and report as JSON on standard output.
-    #[arg(long, hide = true, num_args = 2, value_names = ["I", "N"])]
-    pub(crate) worker: Option<Vec<u64>>,
 }
 
 impl Args {

@@ -1,19 +1,22 @@
 //! The whole run: workers on all processors, progress, and the summary.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, IsTerminal, Write, stderr};
-use std::process::{Child, Command, Stdio};
+use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::wait::waitpid;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::args::Args;
-use crate::error::{Error, Result, io, system};
-use crate::worker::Report;
+use crate::channel::Channel;
+use crate::error::{Error, Result, system};
+use crate::fork;
+use crate::worker::{self, Report};
 
 /// The outcome of the run.
 #[derive(Debug, Serialize)]
@@ -52,15 +55,14 @@ pub(crate) struct Tally {
 }
 
 /// The worker processes. Dropping this kills them, and with them all processes that they started.
-struct Workers(Vec<Child>);
+struct Workers(Vec<Pid>);
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
+        for worker in &self.0 {
+            let _ = kill(*worker, Signal::SIGKILL);
         }
-        // Their child processes died with them, and this process reaps them.
+        // Their child processes die with them, and this process reaps all.
         while waitpid(None, None).is_ok() {}
     }
 }
@@ -68,19 +70,23 @@ impl Drop for Workers {
 pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     let start = Instant::now();
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let count = processors.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1));
-    let (send, reports) = mpsc::channel();
+    let count = processors.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1)) as u64;
     set_child_subreaper(true).map_err(system("become a child subreaper"))?;
-    let mut workers = Workers(Vec::new());
+    let (mut workers, mut channels) = (Workers(Vec::new()), Vec::new());
     for index in 0..count {
-        let mut child = worker(seed, index, count)?;
-        let output = child.stdout.take();
-        workers.0.push(child);
+        let [ours, theirs] = Channel::pair(["a worker", "the campaign"])?;
+        workers.0.push(fork::start(|| worker::run(args, seed, (index, count), theirs))?);
+        channels.push(ours);
+    }
+    let (send, reports) = mpsc::channel();
+    for mut channel in channels {
         let send = send.clone();
         thread::spawn(move || {
-            for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
-                let Ok(line) = line else { return };
-                let _ = send.send(serde_json::from_str::<Report>(&line).map_err(|_| line));
+            while let Some(report) = channel.receive::<Report>().transpose() {
+                let is_last = report.is_err();
+                if send.send(report).is_err() || is_last {
+                    return;
+                }
             }
         });
     }
@@ -88,7 +94,7 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     let mut summary = Summary::new(seed);
     let mut shown_at = Instant::now();
     for report in reports {
-        summary.add(report.map_err(Error::Worker)?);
+        summary.add(report?);
         if summary.findings.len() >= args.findings {
             break;
         }
@@ -101,10 +107,10 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
         eprint!("\r\x1b[K");
     }
     if summary.findings.len() < args.findings {
-        for child in &mut workers.0 {
-            let status = child.wait().map_err(io("wait for a worker"))?;
-            if !status.success() {
-                return Err(Error::Worker(status.to_string()));
+        while let Some(worker) = workers.0.pop() {
+            match waitpid(worker, None).map_err(system("wait for a worker"))? {
+                WaitStatus::Exited(_, 0) => {}
+                status => return Err(Error::Worker(format!("{status:?}"))),
             }
         }
     }
@@ -113,22 +119,6 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
 }
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-
-/// Starts this program again as worker `index` of `of`, with the same arguments and the seed.
-fn worker(seed: u64, index: usize, of: usize) -> Result<Child> {
-    let program = std::env::current_exe().map_err(io("find this program"))?;
-    Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .args(["--worker", &index.to_string(), &of.to_string()])
-        .env(SEED, seed.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(io("start a worker"))
-}
-
-/// Carries the seed to the workers.
-pub(crate) const SEED: &str = "BELLWIRE_KILL_SEED";
 
 fn show_progress(summary: &Summary, points: u64, elapsed: Duration) {
     let mut out = stderr().lock();

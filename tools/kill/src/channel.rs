@@ -1,4 +1,4 @@
-//! The protocol between the harness and a survivor: one JSON text per line, over a pair of sockets.
+//! The protocol between the processes of the harness: one JSON text per line, over a pair of sockets.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -69,7 +69,7 @@ pub(crate) struct QuiescentState {
     pub(crate) ran: Vec<u64>,
 }
 
-/// One end of the connection between the harness and a survivor.
+/// One end of the connection between the harness and a survivor, or between a worker and the campaign.
 #[derive(Debug)]
 pub(crate) struct Channel {
     reader: BufReader<UnixStream>,
@@ -77,6 +77,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// Creates both ends: the one to the first of these peers, and the one to the second.
     pub(crate) fn pair(peers: [&'static str; 2]) -> Result<[Self; 2]> {
         let (a, b) = UnixStream::pair().map_err(io("create a pair of sockets"))?;
         let [to, from] = peers;
@@ -87,13 +88,14 @@ impl Channel {
         let invalid = |source| Error::Channel { peer: self.peer, source };
         let mut text = serde_json::to_vec(message).map_err(invalid)?;
         text.push(b'\n');
-        self.reader.get_mut().write_all(&text).map_err(io("write to a survivor"))
+        self.reader.get_mut().write_all(&text).map_err(io("write to a process of the harness"))
     }
 
     /// Receives the next message; `None` if the peer has exited.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut text = String::new();
-        let len = self.reader.read_line(&mut text).map_err(io("read from a survivor"))?;
+        let len =
+            self.reader.read_line(&mut text).map_err(io("read from a process of the harness"))?;
         if len == 0 {
             return Ok(None);
         }

@@ -56,10 +56,6 @@ fn run(args: &Args) -> Result<bool> {
         let why = format!("there is no phase of that name: {}", address::names());
         return Err(Error::Usage(why));
     }
-    if let Some([index, of]) = args.worker.as_deref() {
-        worker::run(args, seed(args), *index, *of)?;
-        return Ok(true);
-    }
     let summary = campaign::run(args, seed(args))?;
     print::summary(&summary, args.json);
     let missed = |name: &str| summary.phases.get(name).is_none_or(|tally| tally.killed == 0);
@@ -71,9 +67,8 @@ fn run(args: &Args) -> Result<bool> {
     Ok(summary.findings.is_empty() && missed.is_empty())
 }
 
-/// The seed from the command line or, in a worker, from the environment; by default the time.
+/// The seed from the command line; by default the time.
 fn seed(args: &Args) -> u64 {
-    let inherited = || std::env::var(campaign::SEED).ok().and_then(|seed| seed.parse().ok());
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros());
-    args.seed.or_else(inherited).unwrap_or_else(|| u64::try_from(now()).unwrap_or(0))
+    args.seed.unwrap_or_else(|| u64::try_from(now()).unwrap_or(0))
 }

@@ -1,7 +1,6 @@
 //! One processor's share of the points.
 
 use std::collections::HashMap;
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Address, Depth};
 use crate::args::Args;
-use crate::error::{Error, Result, io, system};
+use crate::channel::Channel;
+use crate::error::{Error, Result, system};
 use crate::phase::Phase;
 use crate::testbed::{Outcome, Testbed, Traces};
 use crate::trace::{Span, draw};
@@ -39,10 +39,18 @@ pub(crate) enum Report {
     },
 }
 
-/// Kills at points `index`, `index + of`, … and reports each.
-pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
+/// Kills at points `index`, `index + of`, … and reports each. The process exits if that fails.
+pub(crate) fn run(args: &Args, seed: u64, (index, of): (u64, u64), campaign: Channel) {
+    if let Err(error) = kill_all(args, seed, (index, of), campaign) {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    }
+}
+
+fn kill_all(args: &Args, seed: u64, (index, of): (u64, u64), campaign: Channel) -> Result<()> {
     pin(index)?;
     let mut worker = Worker {
+        campaign,
         testbed: None,
         traces: Traces::new(),
         spans: HashMap::new(),
@@ -67,13 +75,13 @@ pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
             }
             Err(error) => return Err(error),
         };
-        send_report(&report)?;
+        worker.campaign.send(&report)?;
         last = Some(address);
     }
     if let (Some(testbed), Some(address)) = (&mut worker.testbed, last)
         && let Err(Error::Survivor(what)) = testbed.verify_all()
     {
-        send_report(&Report::Found { address: address.to_string(), what })?;
+        worker.campaign.send(&Report::Found { address: address.to_string(), what })?;
     }
     Ok(())
 }
@@ -84,6 +92,8 @@ fn random(seed: u64, point: u64) -> Rng {
 }
 
 struct Worker {
+    /// Where it reports.
+    campaign: Channel,
     testbed: Option<Testbed>,
     traces: Traces,
     spans: HashMap<&'static str, Vec<Span>>,
@@ -106,7 +116,11 @@ impl Worker {
             let phase = address.phase;
             let spans = match self.spans.get(phase.name) {
                 Some(spans) => spans,
-                None => self.spans.entry(phase.name).or_insert(find_spans(testbed, phase)?),
+                None => self.spans.entry(phase.name).or_insert(find_spans(
+                    testbed,
+                    phase,
+                    &mut self.campaign,
+                )?),
             };
             *address = draw(phase, spans, &mut random).ok_or_else(|| empty(phase))?;
         }
@@ -119,7 +133,11 @@ impl Worker {
 const TRACE_RETRIES: u32 = 4;
 
 /// Finds the spans of a phase in the trace of a victim that is not killed.
-fn find_spans(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>> {
+fn find_spans(
+    testbed: &mut Testbed,
+    phase: &'static Phase,
+    campaign: &mut Channel,
+) -> Result<Vec<Span>> {
     let mut spans = testbed.trace(phase)?.spans(phase);
     for _ in 0..TRACE_RETRIES {
         if spans.is_ok() {
@@ -131,7 +149,7 @@ fn find_spans(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>>
     let spans = spans?;
     let calls = spans.iter().filter(|span| span.is_behind_call()).count();
     let instructions = spans.iter().map(Span::len).sum();
-    send_report(&Report::Phase { phase: phase.name.to_owned(), calls, instructions })?;
+    campaign.send(&Report::Phase { phase: phase.name.to_owned(), calls, instructions })?;
     Ok(spans)
 }
 
@@ -153,12 +171,4 @@ fn pin(index: u64) -> Result<()> {
         sched_setaffinity(here, &set).map_err(system("set the CPU affinity"))?;
     }
     Ok(())
-}
-
-fn send_report(report: &Report) -> Result<()> {
-    let invalid = |source| Error::Channel { peer: "the summary", source };
-    let mut text = serde_json::to_vec(report).map_err(invalid)?;
-    text.push(b'\n');
-    let mut out = stdout().lock();
-    out.write_all(&text).and_then(|()| out.flush()).map_err(io("report a point"))
 }
