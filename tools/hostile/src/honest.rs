@@ -1,6 +1,8 @@
 //! The honest client: through the typed interface, a call of 64 bytes each millisecond, and a snapshot refresh and a new
 //! session each 100 ms.
 
+use std::error::Error;
+use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,52 +13,47 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::services::Echo;
-use crate::stdio;
 
 const CALL_INTERVAL: Duration = Duration::from_millis(1);
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The results of the honest client's calls in one window of time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Window {
+pub(crate) struct Window {
     /// Calls that were answered.
-    pub calls: u64,
+    pub(crate) calls: u64,
     /// Calls, sessions and snapshots that the server refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// Those that failed for another reason, for instance because their deadline passed.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// New sessions that were opened, each for one call.
-    pub sessions: u64,
+    pub(crate) sessions: u64,
     /// The median latency of the calls in the long-lived session, in microseconds.
-    pub p50_us: f64,
+    pub(crate) p50_us: f64,
     /// The 99th percentile of that latency.
-    pub p99_us: f64,
+    pub(crate) p99_us: f64,
     /// The maximum of that latency.
-    pub max_us: f64,
+    pub(crate) max_us: f64,
     /// The message of the first failure or refusal.
-    pub first: Option<String>,
+    pub(crate) first: Option<String>,
 }
 
 /// Connects, writes `ready`, and then measures: for each line from the runner, the length of a window in seconds, it
 /// writes a [`Window`]. The end of the input also ends the current window.
-///
-/// # Errors
-/// The first call failed.
-pub fn run(run_dir: &RunDir) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run(run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     let mut caller = Client::<Echo>::new(run_dir);
     caller.call(&vec![0; 64])?;
     let mut cache = SnapshotCache::<CgroupsSnapshot>::new(run_dir);
     cache.refresh()?;
     let (sender, window_lengths) = mpsc::channel();
     thread::spawn(move || {
-        let mut line = String::new();
-        while stdio::read_line_into(&mut line) {
-            if let Ok(seconds) = line.trim().parse() {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            if let Ok(seconds) = line.parse() {
                 let _ = sender.send(seconds);
             }
         }
     });
-    stdio::write_line("ready")?;
+    println!("ready");
     while let Ok(seconds) = window_lengths.recv() {
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         let window = thread::scope(|scope| {
@@ -68,7 +65,7 @@ pub fn run(run_dir: &RunDir) -> Result<(), Box<dyn std::error::Error>> {
             window.add(refreshing.join().unwrap_or_default());
             window
         });
-        stdio::write_line(&serde_json::to_string(&window)?)?;
+        println!("{}", serde_json::to_string(&window)?);
     }
     Ok(())
 }

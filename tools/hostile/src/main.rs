@@ -2,17 +2,26 @@
 //!
 //! Exit code 0: the server meets every requirement; 1: it violates one; 2: the attacks could not be run.
 
+mod attacks;
 mod cgroup;
+mod honest;
+#[path = "../../../tests/support/netipc_wire.rs"]
+mod netipc_wire;
 mod process;
 mod report;
 mod runner;
+mod services;
 
+use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwire_hostile::attacks::{self, ATTACKS, Attack};
+use bellwire::RunDir;
+use bellwire_hostile::wire::Target;
 use clap::{Args, Parser};
 
+use crate::attacks::{ATTACKS, Attack};
 use crate::report::Format;
 use crate::runner::{RunOptions, Runner};
 
@@ -23,6 +32,19 @@ enum Cli {
     List,
     /// Run attacks, one after the other.
     Run(Run),
+    /// The server under attack. The runner moves this process to its cgroup, then sends a line.
+    #[command(hide = true)]
+    Server { run_dir: PathBuf, workers: usize, attacker_uid: u32 },
+    /// The honest client.
+    #[command(hide = true)]
+    Honest { run_dir: PathBuf },
+    /// One attack until the runner closes the standard input.
+    #[command(hide = true)]
+    Attack {
+        run_dir: PathBuf,
+        #[arg(value_parser = named)]
+        attack: &'static Attack,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -41,20 +63,32 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    let run = match Cli::parse() {
-        Cli::Run(run) => run,
+    let done = match Cli::parse() {
+        Cli::Run(run) => run.execute().map_err(|error| {
+            format!("{error}; this needs root, and permission to create a memory cgroup").into()
+        }),
         Cli::List => {
             for Attack { name, about, .. } in &ATTACKS {
                 println!("{name:<20} {about}");
             }
-            return ExitCode::SUCCESS;
+            Ok(true)
+        }
+        Cli::Server { run_dir, workers, attacker_uid } => {
+            services::serve(&RunDir::new(run_dir), workers, attacker_uid).map(|()| true)
+        }
+        Cli::Honest { run_dir } => honest::run(&RunDir::new(run_dir)).map(|()| true),
+        Cli::Attack { run_dir, attack } => {
+            bellwire_process::at_end_of_input(|| std::process::exit(0));
+            (attack.run)(&Target::new(run_dir));
+            Ok(true)
         }
     };
-    match run.execute() {
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error}; this needs root, and permission to create a memory cgroup");
+            let error: Box<dyn Error> = error;
+            eprintln!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -103,11 +137,19 @@ fn named(name: &str) -> Result<&'static Attack, String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::attacks::{ATTACKS, named};
     use crate::runner::bytes;
 
     #[test]
     fn a_size_has_a_unit_or_none() {
         assert_eq!((bytes("64M"), bytes("4096")), (Ok(64 << 20), Ok(4096)));
         assert!(bytes("64G").is_err() && bytes("").is_err() && bytes("99999999999999M").is_err());
+    }
+
+    #[test]
+    fn each_attack_is_found_by_its_name() {
+        for attack in &ATTACKS {
+            assert!(named(attack.name).is_some_and(|found| std::ptr::eq(found, attack)));
+        }
     }
 }

@@ -1,17 +1,18 @@
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
-
+use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use bellwire_process::Subprocess;
 
 /// A process that the runner starts: it reads and writes lines, and exits at the end of its input.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    process: Subprocess,
+    lines: Receiver<Option<String>>,
 }
 
 /// The kernel resources that a process holds.
@@ -26,43 +27,36 @@ impl Process {
     /// Starts a program with an empty environment, as user `uid` if this process is root.
     pub(crate) fn start(program: &Path, args: &[&str], uid: u32) -> io::Result<Self> {
         let mut command = Command::new(program);
-        command.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(args).env_clear();
         if rustix::process::geteuid().is_root() {
             command.uid(uid).gid(uid).current_dir("/");
         }
-        let mut child = command.spawn().map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", program.display()))
-        })?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let output = BufReader::new(output.ok_or(io::ErrorKind::BrokenPipe)?);
-        Ok(Self { child, input, output })
+        let (sender, lines) = mpsc::channel();
+        let process = Subprocess::start(&mut command, move |line| drop(sender.send(line)))?;
+        Ok(Self { process, lines })
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     pub(crate) fn write_line(&mut self, line: &str) -> io::Result<()> {
-        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(input, "{line}")
+        self.process.tell(line)
     }
 
     /// Closes its standard input.
     pub(crate) fn close_input(&mut self) {
-        self.input = None;
+        self.process.close();
     }
 
     /// Reads the next line that the process prints.
     pub(crate) fn read_line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("a process that the runner started exited too early"));
-        }
-        Ok(line.trim().to_owned())
+        let line = self.lines.recv().ok().flatten();
+        line.ok_or_else(|| io::Error::other("a process that the runner started exited too early"))
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        self.process.has_ended()
     }
 
     pub(crate) fn resources(&self) -> ResourceUsage {
@@ -96,17 +90,5 @@ impl ResourceUsage {
             threads: self.threads.max(other.threads),
             maps: self.maps.max(other.maps),
         }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.input = None;
-        let deadline = Instant::now() + Duration::from_millis(300);
-        while !self.has_ended() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,6 +1,8 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::Command;
 
+use anstyle::AnsiColor;
+
 use crate::runner::{Outcome, RunOptions};
 
 /// The output format.
@@ -11,29 +13,30 @@ pub(crate) enum Format {
     Json,
 }
 
-const TITLES: [&str; 15] = [
-    "attack",
-    "CPUs",
-    "server CPUs",
-    "memory MiB",
-    "OOM kills",
-    "fds",
-    "threads",
-    "maps",
-    "calls",
-    "refused",
-    "failed",
-    "p50 µs",
-    "p99 µs",
-    "of beside, of idle",
-    "verdict",
+/// The columns of the table, and their widths.
+const COLUMNS: [(&str, usize); 15] = [
+    ("attack", 18),
+    ("CPUs", 4),
+    ("server CPUs", 11),
+    ("memory MiB", 10),
+    ("OOM kills", 9),
+    ("fds", 6),
+    ("threads", 7),
+    ("maps", 6),
+    ("calls", 6),
+    ("refused", 7),
+    ("failed", 6),
+    ("p50 µs", 7),
+    ("p99 µs", 8),
+    ("of beside, of idle", 18),
+    ("verdict", 0),
 ];
-const WIDTHS: [usize; 15] = [18, 4, 11, 10, 9, 6, 7, 6, 6, 7, 6, 7, 8, 18, 0];
 
 /// Prints the header of the table that [`row`] prints; before a Markdown table also the conditions of the run.
 pub(crate) fn header(format: Format, options: &RunOptions) {
+    let titles = COLUMNS.map(|(title, _)| title);
     match format {
-        Format::Text => println!("{}", aligned(&TITLES.map(str::to_owned))),
+        Format::Text => println!("{}", aligned(titles)),
         Format::Markdown => {
             println!(
                 "{}, commit {}, Linux {}, {} processors; {} s each, {} MiB, attackers of {} user:\n",
@@ -45,7 +48,7 @@ pub(crate) fn header(format: Format, options: &RunOptions) {
                 options.limit >> 20,
                 if options.same_user { "the server's" } else { "another" }
             );
-            println!("| {} |\n|{}", TITLES.join(" | "), " --- |".repeat(TITLES.len()));
+            println!("| {} |\n|{}", titles.join(" | "), " --- |".repeat(titles.len()));
         }
         Format::Json => {}
     }
@@ -66,7 +69,7 @@ pub(crate) fn row(outcome: &Outcome, format: Format) {
     let ratio_to = |base: f64| honest.p99_us / base.max(1.0);
     let verdict =
         if outcome.faults.is_empty() { "holds".to_owned() } else { outcome.faults.join(", ") };
-    let mut cells = [
+    let cells = [
         outcome.attack.to_owned(),
         format!("{:.1}", outcome.processors),
         format!("{:.1}", outcome.server_processors),
@@ -86,9 +89,11 @@ pub(crate) fn row(outcome: &Outcome, format: Format) {
     match format {
         Format::Markdown => println!("| {} |", cells.join(" | ")),
         Format::Text => {
-            let [.., verdict] = &mut cells;
-            *verdict = colored(verdict, outcome.faults.is_empty());
-            println!("{}", aligned(&cells));
+            let style = if outcome.faults.is_empty() { AnsiColor::Green } else { AnsiColor::Red };
+            let style = style.on_default();
+            let [cells @ .., verdict] = cells.each_ref().map(String::as_str);
+            let verdict = format!("{style}{verdict}{style:#}");
+            anstream::println!("{}  {verdict}", aligned(cells));
         }
         Format::Json => match serde_json::to_string(outcome) {
             Ok(line) => println!("{line}"),
@@ -98,25 +103,13 @@ pub(crate) fn row(outcome: &Outcome, format: Format) {
     let _ = stdout().flush();
 }
 
-fn aligned(cells: &[String]) -> String {
-    let mut line = String::new();
-    for (at, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
-        let gap = if at == 0 { "" } else { "  " };
-        let text = if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-        line += gap;
-        line += &text;
-    }
-    line.trim_end().to_owned()
-}
-
-/// Colors the text green or red on a terminal, unless `NO_COLOR` is set.
-fn colored(text: &str, holds: bool) -> String {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    if no_color || dumb || !stdout().is_terminal() {
-        return text.to_owned();
-    }
-    format!("\x1b[{}m{text}\x1b[0m", if holds { "32" } else { "31" })
+/// A line of cells: the first one on the left of its column, the others on the right.
+fn aligned<const N: usize>(cells: [&str; N]) -> String {
+    let cell = |(cell, (_, width))| format!("{cell:>width$}");
+    let [first, rest @ ..] = &cells[..] else { return String::new() };
+    let (_, width) = COLUMNS[0];
+    let rest = rest.iter().zip(COLUMNS.into_iter().skip(1)).map(cell);
+    format!("{first:<width$}  {}", rest.collect::<Vec<_>>().join("  "))
 }
 
 /// A progress line, if standard error is a terminal.

@@ -3,12 +3,12 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::{Duration, Instant};
 
-use bellwire_hostile::attacks::Attack;
-use bellwire_hostile::honest::Window;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::attacks::Attack;
 use crate::cgroup::Cgroup;
+use crate::honest::Window;
 use crate::process::{Process, ResourceUsage};
 
 /// The user of the server and the honest client.
@@ -73,7 +73,10 @@ pub(crate) struct Outcome {
     pub(crate) faults: Vec<String>,
 }
 
-/// Runs attacks from a directory that has copies of the executables, which other users may run, and the run directories.
+/// The name of this program's copy.
+const PROGRAM: &str = "bellwire-hostile";
+
+/// Runs attacks from a directory that has a copy of this program, which other users may run, and the run directories.
 pub(crate) struct Runner {
     dir: TempDir,
     is_root: bool,
@@ -100,16 +103,7 @@ impl Runner {
     pub(crate) fn new() -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("bellwire-hostile-").tempdir()?;
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
-        let own = std::env::current_exe()?;
-        for name in ["hostile-server", "hostile-honest", "hostile-attack"] {
-            let from = own.with_file_name(name);
-            fs::copy(&from, dir.path().join(name)).map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("{}: {error}: build the whole package", from.display()),
-                )
-            })?;
-        }
+        fs::copy(std::env::current_exe()?, dir.path().join(PROGRAM))?;
         let is_root = rustix::process::geteuid().is_root();
         Ok(Self { dir, is_root })
     }
@@ -182,11 +176,11 @@ impl Runner {
         let cgroup = Cgroup::with_limit(name, options.limit)?;
         let args = [workers.to_string(), options.attacker_uid().to_string()];
         let args = args.each_ref().map(String::as_str);
-        let mut server = self.start("hostile-server", name, &args, SERVER_UID)?;
+        let mut server = self.start("server", name, &args, SERVER_UID)?;
         cgroup.add_process(server.pid())?;
         server.write_line("go")?;
         server.read_line()?;
-        let mut honest = self.start("hostile-honest", name, &[], SERVER_UID)?;
+        let mut honest = self.start("honest", name, &[], SERVER_UID)?;
         honest.read_line()?;
         Ok(ServerUnderTest { honest, server, cgroup })
     }
@@ -200,7 +194,7 @@ impl Runner {
     ) -> io::Result<RunningAttack<'a>> {
         let cgroup = Cgroup::with_limit("attackers", ATTACKERS_LIMIT)?;
         let uid = options.attacker_uid();
-        let attackers = self.start("hostile-attack", name, &[attack.name], uid)?;
+        let attackers = self.start("attack", name, &[attack.name], uid)?;
         cgroup.add_process(attackers.pid())?;
         Ok(RunningAttack {
             attackers,
@@ -212,10 +206,10 @@ impl Runner {
         })
     }
 
-    fn start(&self, program: &str, run_dir: &str, args: &[&str], uid: u32) -> io::Result<Process> {
+    fn start(&self, role: &str, run_dir: &str, args: &[&str], uid: u32) -> io::Result<Process> {
         let run_dir = self.dir.path().join(run_dir);
-        let args = [&[run_dir.to_str().unwrap_or_default()], args].concat();
-        Process::start(&self.dir.path().join(program), &args, uid)
+        let args = [&[role, run_dir.to_str().unwrap_or_default()], args].concat();
+        Process::start(&self.dir.path().join(PROGRAM), &args, uid)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the server under attack serves.
 
 use std::error::Error;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bellwire::{Admission, HandlerError, Payload, RunDir, Server, ServerConfig, S
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
 /// The length of the longest response of [`Blob`] and [`Attached`]: 1 MiB.
-pub const MAX_RESPONSE: u64 = 1 << 20;
+pub(crate) const MAX_RESPONSE: u64 = 1 << 20;
 /// How long a handler takes on a server with workers.
 const HANDLER_TIME: Duration = Duration::from_millis(1);
 /// How often the snapshot is republished.
@@ -18,16 +19,16 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 /// Echoes its request.
 #[derive(Debug, Service)]
 #[service(name = "echo", request = Vec<u8>, response = Vec<u8>, idempotent)]
-pub struct Echo;
+pub(crate) struct Echo;
 
 /// Responds with the requested number of bytes, up to [`MAX_RESPONSE`].
 #[derive(Debug)]
-pub struct Blob;
+pub(crate) struct Blob;
 
 /// The same, but the response is an attachment: a memfd of its own.
 #[derive(Debug, Service)]
 #[service(name = "attached", request = u64, response = Payload)]
-pub struct Attached;
+pub(crate) struct Attached;
 
 impl Service for Blob {
     const NAME: &'static str = "blob";
@@ -48,11 +49,15 @@ impl Service for Blob {
 
 /// Serves with the default configuration, except that there are `workers`, that the user `attacker_uid` is admitted and that
 /// clients of netipc are served.
-/// Publishes snapshots of 1 000 cgroups until the standard input ends.
-///
-/// # Errors
-/// A system call fails, or another server listens under one of the names.
-pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> Result<(), Box<dyn Error>> {
+/// Publishes snapshots of 1 000 cgroups until the standard input ends. Begins with the first line there.
+pub(crate) fn serve(
+    run_dir: &RunDir,
+    workers: usize,
+    attacker_uid: u32,
+) -> Result<(), Box<dyn Error>> {
+    if io::stdin().read_line(&mut String::new())? == 0 {
+        return Ok(());
+    }
     let config = ServerConfig::default()
         .workers(workers)
         .netipc(true)
@@ -82,8 +87,8 @@ pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> Result<(), 
     let encoded = |seed| encode(&synthetic::entries(1_000, seed), Meta::now(Mode::V2));
     let snapshots = [encoded(0)?, encoded(1)?];
     publisher.publish(&snapshots[0])?;
-    crate::stdio::write_line("ready")?;
-    crate::stdio::exit_with_runner();
+    println!("ready");
+    bellwire_process::at_end_of_input(|| std::process::exit(0));
     for snapshot in snapshots.iter().cycle().skip(1) {
         thread::sleep(PUBLISH_INTERVAL);
         publisher.publish(snapshot)?;

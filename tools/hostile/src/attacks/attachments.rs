@@ -2,7 +2,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::services::MAX_RESPONSE;
-use crate::wire::{Session, Target, rest};
+use bellwire_hostile::wire::{Session, Target, rest};
 
 /// Requests attached responses, and leaves them unread.
 pub(super) fn untaken(target: &Target) {

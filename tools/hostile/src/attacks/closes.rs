@@ -8,7 +8,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{Attach, Message};
 use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 
-use crate::wire::{Target, rest, send};
+use bellwire_hostile::wire::{Target, rest, send};
 
 /// Passes sockets with unread data and a long `SO_LINGER`: as page and lane, as the next lane, and with messages that need
 /// none. The thread that closes the last descriptor of such a socket blocks: sometimes that is a thread of this process.

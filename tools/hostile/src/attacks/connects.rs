@@ -3,7 +3,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire_core::wire::{Attach, Message, PAGE_SIZE};
 
-use crate::wire::{SEALS, Target, memfd, send};
+use bellwire_hostile::wire::{SEALS, Target, memfd, send};
 
 /// How many connections one process keeps open.
 const MAX_CONNECTIONS: usize = 4_000;

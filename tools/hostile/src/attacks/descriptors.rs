@@ -5,7 +5,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{Attachment, Message};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use crate::wire::{ATTACHMENT_SEALS, SEALS, Session, Target, memfd, rest, send};
+use bellwire_hostile::wire::{ATTACHMENT_SEALS, SEALS, Session, Target, memfd, rest, send};
 
 /// Passes four lanes and four attachments that no record refers to.
 pub(super) fn queued(target: &Target) {

@@ -1,6 +1,6 @@
 use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::wire::{Target, rest};
+use bellwire_hostile::wire::{Target, rest};
 
 /// Makes the server's lane grow for an answer, trims it, and keeps the memfd of every epoch.
 pub(super) fn kept(target: &Target) {

@@ -15,19 +15,19 @@ mod switches;
 mod unfinished;
 mod unread;
 
-use crate::wire::Target;
+use bellwire_hostile::wire::Target;
 
 /// One way to make a server hold resources.
 #[derive(Debug)]
-pub struct Attack {
+pub(crate) struct Attack {
     /// Its name on the command line.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it does.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
     /// How many workers the attacked server has.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Runs the attack; does not return.
-    pub run: fn(&Target),
+    pub(crate) run: fn(&Target),
 }
 
 const fn attack(name: &'static str, about: &'static str, run: fn(&Target)) -> Attack {
@@ -39,7 +39,7 @@ const fn with_workers(name: &'static str, about: &'static str, run: fn(&Target))
 }
 
 /// All attacks.
-pub static ATTACKS: [Attack; 32] = [
+pub(crate) static ATTACKS: [Attack; 32] = [
     attack(
         "sessions-kept",
         "opens and closes sessions, keeps the server's pages and lanes",
@@ -91,6 +91,6 @@ pub static ATTACKS: [Attack; 32] = [
 ];
 
 /// The attack of that name.
-pub fn named(name: &str) -> Option<&'static Attack> {
+pub(crate) fn named(name: &str) -> Option<&'static Attack> {
     ATTACKS.iter().find(|attack| attack.name == name)
 }

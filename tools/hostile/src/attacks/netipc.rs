@@ -6,7 +6,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::netipc_wire::{Hello, INCREMENT, SNAPSHOT, chunk, header, table};
 use crate::services::MAX_RESPONSE;
-use crate::wire::{Target, pause, rest};
+use bellwire_hostile::wire::{Target, pause, rest};
 
 /// The payload of one datagram of the largest size.
 const ROOM: usize = 65_536 - 32;

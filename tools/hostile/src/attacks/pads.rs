@@ -1,7 +1,7 @@
 use bellwire_core::Word;
 use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::wire::Target;
+use bellwire_hostile::wire::Target;
 
 const SIZE: u64 = 4_096;
 

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use bellwire_core::Word;
 
-use crate::wire::{Target, rest};
+use bellwire_hostile::wire::{Target, rest};
 
 const LARGE: [u8; 8_000] = [7; 8_000];
 

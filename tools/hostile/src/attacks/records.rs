@@ -1,7 +1,7 @@
 use bellwire_core::batch::BatchBuilder;
 use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::wire::{Session, Target};
+use bellwire_hostile::wire::{Session, Target};
 
 /// In each of `count` sessions in turn, runs `act`, publishes its records and consumes the answers; without pause.
 fn repeat(target: &Target, service: &str, count: usize, mut act: impl FnMut(&mut Session)) {

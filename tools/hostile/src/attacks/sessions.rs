@@ -2,7 +2,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::wire::{Target, rest};
+use bellwire_hostile::wire::{Target, rest};
 
 /// How many descriptors one process keeps: below its limit.
 const MAX_DESCRIPTORS: usize = 19_000;

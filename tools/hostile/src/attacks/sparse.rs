@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use bellwire_core::wire::{Attach, Attachment, Header, Kind, Message, PAGE_SIZE, Status};
 use zerocopy::IntoBytes;
 
-use crate::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, rest, send};
+use bellwire_hostile::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, rest, send};
 
 const SIZE: u64 = 32 << 20;
 

@@ -1,4 +1,4 @@
-use crate::wire::Target;
+use bellwire_hostile::wire::Target;
 
 /// Switches the lanes of 32 sessions from one small memfd to the next.
 pub(super) fn run(target: &Target) {

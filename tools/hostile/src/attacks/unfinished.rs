@@ -1,6 +1,6 @@
 use bellwire_core::wire::{Header, Kind, Status};
 
-use crate::wire::{Target, rest};
+use bellwire_hostile::wire::{Target, rest};
 
 /// The length of one part: the maximum for the lane.
 const PART: usize = 8_144;

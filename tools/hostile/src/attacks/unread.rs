@@ -2,7 +2,7 @@ use bellwire_core::Word;
 use bellwire_core::wire::Doorbell;
 
 use crate::services::MAX_RESPONSE;
-use crate::wire::{Target, rest};
+use bellwire_hostile::wire::{Target, rest};
 
 /// Requests large answers as long as there is room for a request, and consumes none.
 pub(super) fn run(target: &Target) {
