@@ -12,7 +12,7 @@
 //! | `limits` | shortages and interruptions of a process |
 //! | `observe` | sessions seen from outside |
 //! | `netipc` | clients that speak netipc, honest and hostile (feature `netipc`) |
-//! | `lies` | tables of bad inputs, each by name |
+//! | `misbehaving` | tables of what no correct peer sends, each row a test by its name |
 //! | `snapshots` | seals on what is published |
 //! | `events` | subscribers in event loops, and publishers that are killed or lie |
 //! | `calls` | retries, event loops, and a provider that never answers |
@@ -43,8 +43,8 @@ mod departed;
 mod events;
 mod handshake;
 mod hostile;
-mod lies;
 mod limits;
+mod misbehaving;
 #[cfg(feature = "netipc")]
 mod netipc;
 #[cfg(feature = "observe")]

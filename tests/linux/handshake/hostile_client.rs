@@ -1,5 +1,5 @@
 //! Clients that are odd, slow or many in the handshake, while a good client of the same server goes on. What is refused of them
-//! is in `lies/to_server/`.
+//! is in `misbehaving/to_server/`.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -1,5 +1,5 @@
 //! What the process that answers at an endpoint may do, seen from a [`Client`] that goes on living. What it may not do is in
-//! `lies/to_client/welcome.rs`.
+//! `misbehaving/to_client/welcome.rs`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -12,7 +12,7 @@ use bellwire_core::wire::{BoardWord, CloseReason, Header, Kind, Message, SWITCH_
 use bellwire_core::{Geometry, PeerMemory, Port, Word};
 use rustix::fs::SealFlags;
 
-use crate::lies::passing::Passing;
+use crate::misbehaving::passing::Passing;
 use crate::support::guard::{PATIENCE, until};
 use crate::support::memory::SEALS;
 use crate::support::rogue::{RogueListener, RogueSession, encode};

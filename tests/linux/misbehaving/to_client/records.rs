@@ -3,7 +3,7 @@
 use bellwire_core::wire::{Header, Kind, MORE, Status};
 
 use super::{is_found, response};
-use crate::lies::records::{empty, with_status, write_all};
+use crate::misbehaving::records::{empty, with_status, write_all};
 
 records!(response, "2");
 

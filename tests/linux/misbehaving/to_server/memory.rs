@@ -7,7 +7,7 @@ use bellwire_core::wire::{Attach, Message, Role};
 use rustix::fs::SealFlags;
 
 use super::{Attaching, is_refused, is_refused_at_attach};
-use crate::lies::impostor;
+use crate::misbehaving::impostor;
 use crate::support::memory::{Draft, SEALS};
 
 const NO_MEMFD: &str = "is no memfd";

@@ -6,7 +6,7 @@ use bellwire_core::{Bell, OwnMemory, PeerMemory, Port, Word};
 
 use super::{is_closed, is_found, request};
 use crate::hostile::client::poisons_in;
-use crate::lies::records::{HONEST, REACH};
+use crate::misbehaving::records::{HONEST, REACH};
 use crate::support::guard::until;
 use crate::support::rogue::RogueSession;
 use crate::support::test_server::TestServer;

@@ -8,9 +8,9 @@ use rustix::fs::SealFlags;
 use zerocopy::IntoBytes;
 
 use super::{poisons, request};
-use crate::lies::impostor;
-use crate::lies::passing::Passing;
-use crate::lies::passing::why::*;
+use crate::misbehaving::impostor;
+use crate::misbehaving::passing::Passing;
+use crate::misbehaving::passing::why::*;
 use crate::support::memory::SEALS;
 use crate::support::rogue::Rogue;
 use crate::support::test_server::TestServer;

@@ -8,9 +8,9 @@ use rustix::fs::SealFlags;
 use zerocopy::IntoBytes;
 
 use super::is_found;
-use crate::lies::impostor;
-use crate::lies::passing::Passing;
-use crate::lies::passing::why::*;
+use crate::misbehaving::impostor;
+use crate::misbehaving::passing::Passing;
+use crate::misbehaving::passing::why::*;
 use crate::support::memory::SEALS;
 
 passings!();

@@ -9,7 +9,7 @@ macro_rules! rows {
             }
         )+
 
-        pub(in crate::lies) const ROWS: &[&str] =
+        pub(in crate::misbehaving) const ROWS: &[&str] =
             &[$(concat!(module_path!(), "::", stringify!($name))),+];
     };
 }

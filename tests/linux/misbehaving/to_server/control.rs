@@ -11,7 +11,7 @@ use bellwire_core::wire::{
 use bellwire::RefuseCode;
 
 use super::poisons;
-use crate::lies::impostor;
+use crate::misbehaving::impostor;
 use crate::support::memory::Draft;
 use crate::support::rogue::{RogueSession, encode, hello, service, welcome};
 

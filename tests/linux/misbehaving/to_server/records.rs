@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::{is_closed, is_found, poisons, request};
 use crate::hostile::client::poisons_in;
-use crate::lies::records::{empty, with_status, write_all};
+use crate::misbehaving::records::{empty, with_status, write_all};
 use crate::support::guard::until;
 use crate::support::rogue::RogueSession;
 use crate::support::test_server::TestServer;

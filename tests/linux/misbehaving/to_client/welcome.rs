@@ -7,7 +7,7 @@ use bellwire_core::wire::{Attach, Message, Ready, Refuse};
 use rustix::fs::SealFlags;
 
 use crate::handshake::hostile_server::{RogueHandshake, SESSION, Welcoming, welcomes};
-use crate::lies::impostor;
+use crate::misbehaving::impostor;
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, encode, hello, service};
 

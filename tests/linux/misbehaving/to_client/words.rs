@@ -3,7 +3,7 @@
 use bellwire_core::{Geometry, Word};
 
 use super::is_found;
-use crate::lies::records::{HONEST, REACH};
+use crate::misbehaving::records::{HONEST, REACH};
 
 tails!();
 

@@ -221,20 +221,21 @@ macro_rules! passings {
 
 /// The fault that a client reports; a server counts it, and closes.
 pub(super) mod why {
-    pub(in crate::lies) const MISSING: &str = "its record came without it";
-    pub(in crate::lies) const ONE_FD: &str = "one descriptor belongs to it";
-    pub(in crate::lies) const NOT_NEXT: &str = "its epoch is not the next one";
-    pub(in crate::lies) const LEAST: &str = "it is smaller than the least that was agreed";
-    pub(in crate::lies) const MOST: &str = "it is larger than the limit";
-    pub(in crate::lies) const NO_LANE: &str = "its size is no lane's";
-    pub(in crate::lies) const OTHER_EPOCH: &str = "it was announced with another epoch or size";
-    pub(in crate::lies) const OTHER_MESSAGE: &str = "it was announced for another message";
-    pub(in crate::lies) const A_SEAL: &str = "a seal is missing";
-    pub(in crate::lies) const SIZE: &str = "it has another size than announced";
-    pub(in crate::lies) const SPARSE: &str = "its pages are not allocated";
-    pub(in crate::lies) const UNREADABLE: &str = "it cannot be read";
-    pub(in crate::lies) const ABOVE_LANE: &str = "a lane above the limit";
-    pub(in crate::lies) const ABOVE: &str = "an attachment above the limit";
-    pub(in crate::lies) const NO_MEMFD: &str = "it is no memfd";
-    pub(in crate::lies) const HUGE: &str = "it lies on huge pages";
+    pub(in crate::misbehaving) const MISSING: &str = "its record came without it";
+    pub(in crate::misbehaving) const ONE_FD: &str = "one descriptor belongs to it";
+    pub(in crate::misbehaving) const NOT_NEXT: &str = "its epoch is not the next one";
+    pub(in crate::misbehaving) const LEAST: &str = "it is smaller than the least that was agreed";
+    pub(in crate::misbehaving) const MOST: &str = "it is larger than the limit";
+    pub(in crate::misbehaving) const NO_LANE: &str = "its size is no lane's";
+    pub(in crate::misbehaving) const OTHER_EPOCH: &str =
+        "it was announced with another epoch or size";
+    pub(in crate::misbehaving) const OTHER_MESSAGE: &str = "it was announced for another message";
+    pub(in crate::misbehaving) const A_SEAL: &str = "a seal is missing";
+    pub(in crate::misbehaving) const SIZE: &str = "it has another size than announced";
+    pub(in crate::misbehaving) const SPARSE: &str = "its pages are not allocated";
+    pub(in crate::misbehaving) const UNREADABLE: &str = "it cannot be read";
+    pub(in crate::misbehaving) const ABOVE_LANE: &str = "a lane above the limit";
+    pub(in crate::misbehaving) const ABOVE: &str = "an attachment above the limit";
+    pub(in crate::misbehaving) const NO_MEMFD: &str = "it is no memfd";
+    pub(in crate::misbehaving) const HUGE: &str = "it lies on huge pages";
 }
