@@ -3,8 +3,8 @@
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     ALIGN, Attach, Attachment, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header,
-    Hello, Kind, MAX_CONTROL, Message, PROTOCOL, PageError, PageHeader, Ready, Refuse, RefuseCode,
-    Role, SessionState, Status, Versions, Welcome, record_len,
+    Hello, Kind, MAX_CONTROL, Message, PageHeader, Ready, Refuse, RefuseCode, Role, SessionState,
+    Status, Versions, Welcome, record_len,
 };
 use bellwire_core::{Geometry, Limits, NameError, ServiceName};
 use proptest::prelude::*;
@@ -326,70 +326,6 @@ fn the_largest_payload_of_each_size() {
     assert_eq!(Geometry::for_payload(usize::MAX), None);
 }
 
-/// Least lane, lane limit, message limit and shared limit stand at the end of HELLO and WELCOME.
-#[test]
-fn limits_that_no_honest_peer_declares_are_refused() {
-    let limits = Limits::default();
-    let lane = Geometry::DEFAULT;
-    let hello = Message::Hello(Hello {
-        versions: PROTOCOL,
-        features: 0,
-        service: "a".parse().unwrap(),
-        method: 0,
-        token: [0; 16],
-        lane,
-        least_lane: lane,
-        limits,
-        doorbell: Doorbell::Futex,
-        rings_eventfd: false,
-        schema: 0,
-    });
-    let welcome = Message::Welcome(Welcome {
-        version: 1,
-        features: 0,
-        session: 1,
-        lane,
-        least_lane: lane,
-        limits,
-        doorbell: Doorbell::Futex,
-        max_batch: 1,
-        schema: 0,
-    });
-    for message in [hello, welcome] {
-        let honest = encode(&message, 0);
-        let limits = honest.len() - 32;
-        let lies: [(usize, &[u8], &str); 9] = [
-            (0, &0_u32.to_le_bytes(), "least lane size"),
-            (0, &5000_u32.to_le_bytes(), "least lane size"),
-            (0, &32768_u32.to_le_bytes(), "least lane size"),
-            (4, &0_u32.to_le_bytes(), "lane limit"),
-            (4, &5000_u32.to_le_bytes(), "lane limit"),
-            (4, &u32::MAX.to_le_bytes(), "lane limit"),
-            (16, &0_u64.to_le_bytes(), "shared memory limit"),
-            (16, &(Limits::MIN_SHARED - 1).to_le_bytes(), "shared memory limit"),
-            // Nothing could be attached beside such a lane: each snapshot would be too large.
-            (16, &16_384_u64.to_le_bytes(), "lane size beside the shared memory limit"),
-        ];
-        for (at, lie, field) in lies {
-            let mut bytes = honest.clone();
-            bytes[limits + at..][..lie.len()].copy_from_slice(lie);
-            assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field }));
-        }
-    }
-}
-
-#[test]
-fn a_page_says_which_field_differs() {
-    let name: ServiceName = "a".parse().unwrap();
-    let other: ServiceName = "b".parse().unwrap();
-    let page = PageHeader::new(Role::Client, 5, 6, 4096, 7, name);
-    let mismatch = |field| Err(PageError::Mismatch { field });
-    assert_eq!(page.check(Role::Server, 5, 4096, name), mismatch("role"));
-    assert_eq!(page.check(Role::Client, 6, 4096, name), mismatch("session"));
-    assert_eq!(page.check(Role::Client, 5, 8192, name), mismatch("lane size"));
-    assert_eq!(page.check(Role::Client, 5, 4096, other), mismatch("service name"));
-}
-
 #[test]
 fn a_name_has_the_rules_that_it_documents() {
     assert_eq!(ServiceName::parse(b""), Err(NameError::Empty));
@@ -421,13 +357,4 @@ fn a_reason_is_cut_at_a_character_and_control_characters_are_refused() {
     assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "reason" }), "no UTF-8");
     bytes[14..16].copy_from_slice(&257_u16.to_le_bytes());
     assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "reason" }), "length");
-}
-
-#[test]
-fn a_version_range_upside_down_is_refused() {
-    let mut bytes = b"BWC1\x01\0\0\0".to_vec();
-    bytes.extend([2, 0, 1, 0]);
-    assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "version range" }));
-    assert_eq!(PROTOCOL.common(Versions { min: 1, max: 9 }), Some(1));
-    assert_eq!(PROTOCOL.common(Versions { min: 2, max: 9 }), None);
 }

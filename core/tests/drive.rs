@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bellwire_core::call::SubmitError;
 use bellwire_core::drive::{CallDriver, CallFailed};
-use bellwire_core::lane::{Lanes, PushError};
+use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{Doorbell, Header, Kind, Status};
-use bellwire_core::{Deadline, Executed, Geometry, Instant, Port, SpinPolicy};
+use bellwire_core::{Deadline, Executed, Instant, Port, SpinPolicy};
 use bellwire_sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -71,23 +71,6 @@ fn a_call_completes_by_every_doorbell_and_spin() {
 }
 
 #[test]
-fn calls_in_flight_are_answered_over_many_laps() {
-    let mut drive = drive(echo(Duration::ZERO), SpinPolicy::NEVER);
-    let mut buffer = Vec::new();
-    for lap in 0..200_u32 {
-        let payload = lap.to_le_bytes().repeat(50);
-        for _ in 0..5 {
-            drive.push(&payload).unwrap();
-        }
-        drive.commit();
-        for _ in 0..5 {
-            let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
-            assert_eq!(&buffer[..reply.len], &payload[..]);
-        }
-    }
-}
-
-#[test]
 fn a_deadline_passes_when_its_time_has_come_and_the_answer_still_arrives() {
     for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
         let mut drive = drive(echo(900 * MICRO), spin);
@@ -128,28 +111,6 @@ fn who_gave_up_waiting_is_not_rung() {
     assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
 }
 
-#[test]
-fn an_abandoned_call_leaves_the_session_usable() {
-    let mut drive = drive(echo(50 * MICRO), SpinPolicy::NEVER);
-    let ticket = drive.submit(b"unwanted").unwrap();
-    wait(&mut drive, Deadline::within(MICRO));
-    assert!(drive.abandon(ticket));
-    assert_eq!(call(&mut drive, b"wanted"), b"wanted");
-    assert_eq!(drive.in_flight(), 0);
-}
-
-#[test]
-fn a_cancel_ends_one_wait() {
-    let mut drive = drive(echo(90 * MICRO), SpinPolicy::NEVER);
-    drive.submit(b"x").unwrap();
-    drive.port().after(10 * MICRO, Event::Cancel);
-    let failed = wait(&mut drive, Deadline::within(50 * MICRO));
-    assert_eq!(failed, CallFailed::Cancelled(Executed::Maybe));
-    assert_eq!(now(&drive), 10 * MICRO);
-    let mut buffer = Vec::new();
-    assert_eq!(drive.wait_for_reply(&mut never(), &mut buffer).unwrap().len, 1);
-}
-
 /// A peer by hand: its lanes, and what it does with them.
 pub(crate) fn by_hand(
     mut step: impl FnMut(&SimEnd, &mut Lanes) -> Step + Send,
@@ -161,34 +122,6 @@ pub(crate) fn by_hand(
 fn answer(end: &SimEnd, lanes: &mut Lanes, id: u64) {
     let header = Header::new(Kind::Response, Status::Ok, id, 0);
     lanes.push(end.own(), end.peer(), header, &[]).unwrap();
-}
-
-#[test]
-fn a_full_lane_gets_room_and_the_answers_are_taken_meanwhile() {
-    for doorbell in [Doorbell::Futex, Doorbell::Eventfd] {
-        for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
-            let size = Geometry::new(4096).unwrap();
-            let sim = Sim { lane: size, peer_lane: size, doorbell, ..Sim::default() };
-            let mut drive = drive_in(sim, echo(2 * MICRO), spin);
-            let (mut sent, mut answered, mut fulls) = (0, 0, 0);
-            let mut buffer = Vec::new();
-            while answered < 100 {
-                match drive.push(&[7; 700]) {
-                    Ok(_) if sent < 100 => sent += 1,
-                    Ok(ticket) => drop(drive.abandon(ticket)),
-                    Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => {
-                        fulls += 1;
-                        drive.wait_for_room(&mut never()).unwrap();
-                    }
-                    Err(error) => panic!("{error}"),
-                }
-                while drive.try_reply(&mut buffer).unwrap().is_some() {
-                    answered += 1;
-                }
-            }
-            assert!(fulls > 0);
-        }
-    }
 }
 
 #[test]
@@ -234,23 +167,6 @@ fn a_wait_with_too_many_in_flight_is_for_an_answer() {
     drive.wait_for_room(&mut never()).unwrap();
     assert_eq!(drive.try_reply(&mut Vec::new()).unwrap().unwrap().ticket.id(), 1);
     drive.submit(&[]).unwrap();
-}
-
-/// One publication for a whole batch, and one ring.
-#[test]
-fn a_batch_rings_once() {
-    let mut drive = drive(echo(Duration::ZERO), SpinPolicy::NEVER);
-    drive.port().run_peer();
-    for _ in 0..20 {
-        drive.push(b"x").unwrap();
-    }
-    drive.commit();
-    assert_eq!(drive.port().rings(), 1);
-    let mut buffer = Vec::new();
-    for _ in 0..20 {
-        drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
-    }
-    assert_eq!(drive.port().rings(), 1);
 }
 
 #[test]

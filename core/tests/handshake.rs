@@ -254,13 +254,6 @@ fn every_wrong_descriptor_count_is_refused() {
 }
 
 #[test]
-fn a_descriptor_count_that_the_message_does_not_name_is_refused() {
-    let error = server().on_message(&encode(&Message::Hello(hello()), 0), 1).unwrap_err().error;
-    let field = ControlError::Field { field: "descriptor count" };
-    assert_eq!(error, HandshakeError::Control(field));
-}
-
-#[test]
 fn a_client_of_another_version_is_told_both_ranges_and_tells_them() {
     let theirs = Versions { min: 2, max: 7 };
     let mut bytes = encode(&Message::Hello(hello()), 0);
@@ -284,33 +277,6 @@ fn a_client_of_more_versions_gets_the_common_one() {
     let hello = Hello { versions: Versions { min: 0, max: 9 }, ..hello() };
     to_server(&mut server, &Message::Hello(hello), 0).unwrap();
     assert_eq!(server.welcome(offer()).unwrap().version, 1);
-}
-
-#[test]
-fn who_is_not_admitted_is_told_why() {
-    let cases = [
-        (Hello { token: [8; 16], ..hello() }, RefuseCode::Token, "token"),
-        (Hello { service: "other".parse().unwrap(), ..hello() }, RefuseCode::Service, "service"),
-        (Hello { method: 3, ..hello() }, RefuseCode::Service, "service"),
-        (
-            Hello { lane: Geometry::new(1 << 17).unwrap(), ..hello() },
-            RefuseCode::Quota,
-            "lane size",
-        ),
-    ];
-    for (hello, code, field) in cases {
-        let mut server = server();
-        let rejection = to_server(&mut server, &Message::Hello(hello), 0).unwrap_err();
-        let kind = ControlKind::Hello;
-        assert_eq!(rejection.error, HandshakeError::Terms { kind, field });
-        assert_eq!(rejection.refuse.code, code);
-        assert!(!rejection.refuse.reason().is_empty());
-        assert_eq!(server.welcome(offer()), None);
-        // What the server sends is what a client can read.
-        let refuse = Message::Refuse(rejection.refuse.clone());
-        let error = to_client(&mut client(hello), &refuse, 0).unwrap_err();
-        assert_eq!(error, HandshakeError::Refused(rejection.refuse));
-    }
 }
 
 #[test]
@@ -371,20 +337,6 @@ fn a_server_lane_is_cut_to_the_clients_limit() {
     }
 }
 
-/// A limit is a lane's size: no lane would fit it exactly otherwise.
-#[test]
-fn a_lane_limit_between_two_sizes_is_refused() {
-    for max_lane in [0_u32, 4095, 4097, 5000, 8191, 12_288, 16_383, u32::MAX] {
-        let mut bytes = encode(&Message::Hello(hello()), 0);
-        let at = bytes.len() - 28;
-        bytes[at..at + 4].copy_from_slice(&max_lane.to_le_bytes());
-        let rejection = server().on_message(&bytes, 0).unwrap_err();
-        let field = ControlError::Field { field: "lane limit" };
-        assert_eq!(rejection.error, HandshakeError::Control(field), "{max_lane}");
-        assert_eq!(rejection.refuse.code, RefuseCode::Protocol);
-    }
-}
-
 #[test]
 fn a_server_that_agrees_to_what_was_not_offered_is_left() {
     let Message::Welcome(honest) = every_message()[1] else { panic!() };
@@ -403,26 +355,6 @@ fn a_server_that_agrees_to_what_was_not_offered_is_left() {
     let error = to_client(&mut client, &Message::Welcome(honest), 4).unwrap_err();
     let kind = ControlKind::Welcome;
     assert_eq!(error, HandshakeError::Terms { kind, field: "doorbell" });
-}
-
-#[test]
-fn another_session_is_refused_by_either_end() {
-    let (_, mut server) = servers().remove(2);
-    let other = Message::Attach(Attach { session: SESSION + 1 });
-    let error = to_server(&mut server, &other, 2).unwrap_err().error;
-    assert_eq!(error, HandshakeError::Terms { kind: ControlKind::Attach, field: "session" });
-    let (_, mut client) = clients().remove(2);
-    let other = Message::Ready(Ready { session: SESSION + 1 });
-    let error = to_client(&mut client, &other, 0).unwrap_err();
-    assert_eq!(error, HandshakeError::Terms { kind: ControlKind::Ready, field: "session" });
-}
-
-#[test]
-fn a_reason_with_control_characters_is_not_shown() {
-    let refuse = Message::Refuse(Refuse::new(RefuseCode::Quota, "\u{1b}[31mred"));
-    let error = to_client(&mut client(hello()), &refuse, 0).unwrap_err();
-    let field = ControlError::Field { field: "reason" };
-    assert_eq!(error, HandshakeError::Control(field));
 }
 
 #[test]

@@ -5,10 +5,14 @@ use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::resize::{self, FollowError, ResizeError};
 use bellwire_core::serve::{Incoming, RespondError, ServeMachine};
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Geometry, Instant, Limits, PeerFault, Word};
+use bellwire_core::{Geometry, Instant, Limits, PeerFault, Port};
+use bellwire_sim::Step;
 use proptest::prelude::*;
 
+use crate::drive::by_hand;
 use crate::liar::{Chaos, Harness, Liar, Notes, Said};
+use crate::pair::{growing, size};
+use crate::resize::drive_in;
 
 const SIZE: u64 = 4096;
 /// The size that lanes grow to under chaos.
@@ -26,50 +30,6 @@ fn header(kind: Kind, len: u32) -> Header {
 fn take(lanes: &mut Lanes, liar: &Liar) {
     let record = lanes.peek(liar).unwrap().unwrap();
     lanes.take(&record);
-}
-
-/// The result of the first read of a lane that holds this header, with `tail` bytes published.
-fn fault(header: Header, tail: u64) -> PeerFault {
-    let (mut lanes, _, liar) = lanes();
-    liar.publish(0, header, tail);
-    lanes.peek(&liar).unwrap_err()
-}
-
-#[test]
-fn a_tail_that_goes_back() {
-    let (mut lanes, _, liar) = lanes();
-    liar.publish(0, header(Kind::Request, 0), 32);
-    take(&mut lanes, &liar);
-    liar.publish(16, header(Kind::Request, 0), 32);
-    take(&mut lanes, &liar);
-    liar.tail.set(16);
-    assert_eq!(lanes.peek(&liar), Err(PeerFault::TailWentBack { seen: 32, now: 16 }));
-}
-
-#[test]
-fn a_tail_further_than_the_lane_is_large() {
-    for tail in [SIZE + 16, 2 * SIZE, u64::MAX, u64::MAX - 15, 1 << 63] {
-        let fault = fault(header(Kind::Request, 0), tail);
-        assert_eq!(fault, PeerFault::TailTooFar { head: 0, tail, size: SIZE });
-    }
-}
-
-#[test]
-fn a_tail_off_the_grid() {
-    for tail in [1, 8, 15, SIZE - 1] {
-        assert_eq!(fault(header(Kind::Request, 0), tail), PeerFault::Misaligned { at: tail });
-    }
-}
-
-#[test]
-fn a_tail_that_wrapped_around_at_32_bits() {
-    let (mut lanes, _, liar) = lanes();
-    liar.publish(0, header(Kind::Request, 0), 16);
-    take(&mut lanes, &liar);
-    // The low half is the same: a sleeper would not notice, a look does.
-    liar.tail.set((1 << 32) + 16);
-    assert!(lanes.moved(&liar));
-    assert!(matches!(lanes.peek(&liar), Err(PeerFault::TailTooFar { .. })));
 }
 
 #[test]
@@ -95,91 +55,6 @@ fn a_head_past_what_was_published() {
     assert_eq!(lanes.taken(&liar), Ok(16));
     liar.head.set(u64::MAX);
     assert_eq!(lanes.has_room(&liar), Err(PeerFault::HeadTooFar { head: u64::MAX, published: 16 }));
-}
-
-#[test]
-fn a_head_that_goes_back_or_off_the_grid() {
-    let (mut lanes, own, liar) = lanes();
-    for _ in 0..2 {
-        lanes.push(&own, &liar, header(Kind::Request, 0), &[]).unwrap();
-    }
-    let _ = lanes.commit(&own, &liar);
-    liar.head.set(17);
-    assert_eq!(lanes.taken(&liar), Err(PeerFault::Misaligned { at: 17 }));
-    liar.head.set(32);
-    assert_eq!(lanes.taken(&liar), Ok(32));
-    liar.head.set(16);
-    assert_eq!(lanes.taken(&liar), Err(PeerFault::HeadWentBack { seen: 32, now: 16 }));
-}
-
-#[test]
-fn a_head_that_lies_when_the_lane_is_full() {
-    let (mut lanes, own, liar) = lanes();
-    while lanes.push(&own, &liar, header(Kind::Request, 0), &[]).is_ok() {}
-    let _ = lanes.commit(&own, &liar);
-    liar.head.set(SIZE);
-    let lie = PeerFault::HeadTooFar { head: SIZE, published: SIZE - 32 };
-    let push = lanes.push(&own, &liar, header(Kind::Request, 0), &[]);
-    assert_eq!(push, Err(PushError::Peer(lie)));
-}
-
-#[test]
-fn a_record_longer_than_what_was_published() {
-    for (len, tail) in
-        [(1, 16), (17, 32), (SIZE as u32 - 15, SIZE), (u32::MAX, SIZE), (1 << 31, 64)]
-    {
-        let lie = PeerFault::RecordTooLong { at: 0, len, room: tail };
-        assert_eq!(fault(header(Kind::Request, len), tail), lie);
-    }
-}
-
-#[test]
-fn a_record_that_goes_on_behind_the_lanes_end() {
-    let (mut lanes, own, liar) = lanes();
-    for (at, len) in [(0, 2000), (2016, 2000), (4032, 16)] {
-        liar.publish(at, header(Kind::Request, len), at as u64 + u64::from(len) + 16);
-        take(&mut lanes, &liar);
-    }
-    let _ = lanes.commit(&own, &liar);
-    // All of it was published, but only 32 bytes are left in the lane.
-    liar.publish(SIZE as usize - 32, header(Kind::Request, 64), SIZE + 48);
-    let lie = PeerFault::RecordTooLong { at: SIZE - 32, len: 64, room: 32 };
-    assert_eq!(lanes.peek(&liar), Err(lie));
-}
-
-#[test]
-fn a_record_of_no_bytes_is_a_header() {
-    let (mut lanes, _, liar) = lanes();
-    liar.publish(0, header(Kind::Request, 0), 32);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    assert_eq!((record.len, record.at()), (0, 0));
-    lanes.take(&record);
-    liar.publish(16, header(Kind::Request, 1), 32);
-    assert!(matches!(
-        lanes.peek(&liar),
-        Err(PeerFault::RecordTooLong { at: 16, len: 1, room: 16 })
-    ));
-}
-
-#[test]
-fn kinds_and_flags_that_do_not_exist() {
-    for kind in [0, 9, 0xff] {
-        let mut header = header(Kind::Request, 0);
-        header.kind = kind;
-        assert_eq!(fault(header, 16), PeerFault::UnknownKind { at: 0, kind });
-    }
-    for flags in [1, 0x80, 0xff] {
-        let mut header = header(Kind::Request, 0);
-        header.flags = flags;
-        assert_eq!(fault(header, 16), PeerFault::UnknownFlags { at: 0, flags });
-    }
-}
-
-#[test]
-fn a_pad_that_does_not_end_the_lane() {
-    let lie = PeerFault::Unexpected { at: 0, kind: Kind::Pad as u8 };
-    assert_eq!(fault(header(Kind::Pad, 0), 16), lie);
-    assert_eq!(fault(header(Kind::Pad, SIZE as u32 - 32), SIZE), lie);
 }
 
 /// A lane of records and pads, and a tail as far ahead as possible: each pad follows a record that counts.
@@ -215,20 +90,6 @@ fn answers_of_which_there_is_nothing_to_tell_are_taken_a_few_at_a_time() {
         assert_eq!(calls.next_reply(&mut lanes, &own, &liar, &mut buffer), Ok(None));
         assert_eq!((buffer.len(), lanes.has_untaken()), (looks * 64, looks == 1));
     }
-}
-
-#[test]
-fn a_header_that_changes_after_it_was_read() {
-    let (mut lanes, own, liar) = lanes();
-    liar.publish(0, header(Kind::Request, 16), 64);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    liar.put(0, &[0xff; 16]);
-    let mut into = [0; 64];
-    lanes.copy(&liar, &record, &mut into);
-    lanes.take(&record);
-    let _ = lanes.commit(&own, &liar);
-    assert_eq!(own.word(Word::Head), 32);
-    assert!(!liar.read_twice(), "the copy of the header is what counts");
 }
 
 /// Each byte is read once from the peer's lane, through either machine.
@@ -286,6 +147,37 @@ fn event_indexes_are_only_ever_compared() {
         let wake = lanes.commit(&own, &liar);
         assert_eq!((wake.data, wake.space), (event_index < 16, false), "event_index {event_index}");
     }
+}
+
+/// The lane would carry it.
+#[test]
+fn a_message_above_the_limit_that_was_declared() {
+    let limits = Limits { max_message: 3000, ..Limits::default() };
+    let terms = LaneTerms::agreed(size(8192), size(8192), &limits, &Limits::default());
+    for kind in [Kind::Request, Kind::Response] {
+        let mut lanes = Lanes::with_terms(terms, terms);
+        let liar = Liar::new(8192);
+        liar.publish(0, Header::new(kind, Status::Ok, 1, 3000), 3024);
+        let record = lanes.peek(&liar).unwrap().unwrap();
+        lanes.take(&record);
+        liar.publish(3024, Header::new(kind, Status::Ok, 1, 3001), 6048);
+        let fault = PeerFault::MessageTooLong { at: 3024, len: 3001, limit: 3000 };
+        assert_eq!(lanes.peek(&liar), Err(fault));
+    }
+}
+
+/// A server that trims without being asked does no harm.
+#[test]
+fn a_trim_that_nobody_asked_for() {
+    let peer = by_hand(|end, lanes| {
+        lanes.push(end.own(), end.peer(), Header::new(Kind::Trim, Status::Ok, 0, 0), &[]).unwrap();
+        end.wake(lanes.commit(end.own(), end.peer()));
+        Step::Parked(None)
+    });
+    let mut drive = drive_in(growing(), peer);
+    drive.port().run_peer();
+    assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None));
+    assert_eq!(drive.ended(), None);
 }
 
 /// Small, near what was seen, near the largest, and anything: half of them on the grid.

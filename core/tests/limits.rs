@@ -1,15 +1,11 @@
 //! What both ends agreed on: a message above it fails before anything is written, and the session goes on.
 
-use bellwire_core::call::SubmitError;
-use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::ResizeError;
-use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Geometry, Limits, Whose};
-use bellwire_sim::{Act, SimPort, SimServer};
+use bellwire_sim::Act;
 
-use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{call, drive_in, echo, reply_of};
+use crate::pair::{Pair, growing, limited};
 
 const ROOMY: Limits = Limits {
     max_message: 1 << 30,
@@ -24,78 +20,6 @@ fn both(limits: Limits) -> [(Limits, Limits, Whose); 3] {
 
 fn too_large(len: u64, limit: u64, whose: Whose) -> Result<(), PushError> {
     Err(PushError::TooLarge { len, limit, whose })
-}
-
-#[test]
-fn a_message_above_the_limit_is_too_large_and_the_session_goes_on() {
-    for limit in [0, 1, 1000, 2000, 2001, 50_000] {
-        for (own, peer, whose) in both(Limits { max_message: limit, ..ROOMY }) {
-            let mut drive = drive_in(limited(own, peer), echo());
-            assert_eq!(drive.end().lanes().max_message(), limit);
-            for len in [limit + 1, limit + 100_000, 1 << 25] {
-                let failed = drive.submit(&vec![7; len as usize]);
-                let error = SubmitError::Push(PushError::TooLarge { len, limit, whose });
-                assert_eq!(failed, Err(CallFailed::Submit(error)));
-                let mut passed = false;
-                let attached = drive.submit_attached(len, false, |_: &SimPort, _| {
-                    passed = true;
-                    Ok(())
-                });
-                assert_eq!(attached, Err(CallFailed::Submit(error)));
-                assert!(!passed);
-            }
-            assert_eq!((drive.in_flight(), drive.lane_stats()[0].bytes), (0, 0));
-            assert_eq!(drive.port().end().acts(Act::Offer), 0);
-            call(&mut drive, 1, limit as usize);
-        }
-    }
-}
-
-#[test]
-fn an_answer_above_the_limit_says_so_and_the_session_goes_on() {
-    for (own, peer, _) in both(Limits { max_message: 5000, ..ROOMY }) {
-        let handler = |request: &[u8]| (Status::Ok, payload(1, request.len() * 1000));
-        let mut drive = drive_in(limited(own, peer), SimServer::new(handler).attaching(4500));
-        for len in [6, 5, 100, 0] {
-            drive.submit(&vec![0; len]).unwrap();
-            let (reply, _) = reply_of(&mut drive);
-            let status = if len <= 5 { Status::Ok } else { Status::TooLarge };
-            assert_eq!((reply.status, reply.attached), (status, len == 5));
-        }
-    }
-}
-
-/// A message too long for the largest lane travels in memory of its own; one byte less does not.
-#[test]
-fn a_message_above_the_largest_lane_has_to_be_attached() {
-    for (own, peer, _) in both(Limits { max_lane: size(16_384), ..ROOMY }) {
-        let mut pair = Pair::new(limited(own, peer));
-        let most = pair.lanes[0].max_payload();
-        assert_eq!(most, 16_384 / 2 - 48);
-        for len in [most + 1, 1 << 20, 1 << 29] {
-            let attach = PushError::Attach { len: len as u64, limit: most as u64 };
-            let header = Header::new(Kind::Request, Status::Ok, 1, 0);
-            let (own, peer) = (pair.ends[0].own(), pair.ends[0].peer());
-            let failed = pair.lanes[0].push(own, peer, header, &vec![0; len]);
-            assert_eq!(failed, Err(attach));
-        }
-        assert_eq!(pair.lanes[0].position(), 0);
-        // Whatever the lane's size is.
-        pair.send(0, 1, most).unwrap();
-        assert_eq!(pair.epoch(0).size.size(), 16_384);
-        let _ = pair.commit(0);
-        assert_eq!(pair.take(1), Some((1, most)));
-        assert!(matches!(pair.push(0, 2, most + 1), Err(PushError::Attach { .. })));
-    }
-    let mut drive = drive_in(limited(Limits { max_lane: size(16_384), ..ROOMY }, ROOMY), {
-        SimServer::new(|request: &[u8]| (Status::Ok, payload(3, request.len() * 100)))
-    });
-    for len in [1, 200, 81, 82, 5] {
-        drive.submit(&vec![0; len]).unwrap();
-        let (reply, answer) = reply_of(&mut drive);
-        assert_eq!(reply.attached, len * 100 > drive.end().lanes().max_payload());
-        assert_eq!(answer, payload(3, len * 100));
-    }
 }
 
 /// The page and the lane count, and what is in flight.
@@ -154,40 +78,6 @@ fn attachments_count_until_they_are_taken() {
     assert_eq!(can(&mut pair, 8192), Ok(()));
     pair.send(0, 9, 3000).unwrap();
     assert_eq!(pair.epoch(0).size.size(), 8192);
-}
-
-/// An answer may exceed the limit of shared memory altogether, or fit once the peer has taken some.
-#[test]
-fn answers_keep_to_the_shared_limit_too() {
-    let limit = 4096 + 4096 + 65_536;
-    let limits = Limits { max_shared_bytes_per_session: limit, max_lane: size(65_536), ..ROOMY };
-    let handler = |request: &[u8]| {
-        let len = u64::from_le_bytes(request.try_into().unwrap());
-        (Status::Ok, payload(len, len as usize))
-    };
-    let mut drive = drive_in(limited(ROOMY, limits), SimServer::new(handler));
-    let lens =
-        [10, 30_000, 70_000, 20_000, 32_768 - 48, 32_768 - 47, 5, 40_000, 3000, 66_000, 9000];
-    for (at, len) in lens.into_iter().enumerate() {
-        drive.push(&u64::to_le_bytes(len)).unwrap();
-        if at % 4 < 3 {
-            continue;
-        }
-        drive.commit();
-    }
-    drive.commit();
-    for (id, len) in (1..).zip(lens) {
-        let (reply, bytes) = reply_of(&mut drive);
-        assert_eq!(reply.ticket.id(), id, "in order");
-        match reply.status {
-            Status::Ok => assert_eq!(bytes, payload(len, len as usize)),
-            Status::TooLarge => assert!(len > 30_000, "{len}"),
-            status => panic!("{status:?}"),
-        }
-        if len < 32_768 - 47 {
-            assert_eq!(reply.status, Status::Ok, "{len}");
-        }
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
 use bellwire_core::mailbox::Mailbox;
-use bellwire_core::wire::{Attach, Attachment, Message, Ready, Refuse, RefuseCode};
+use bellwire_core::wire::{Attachment, Message};
 use bellwire_core::{Limits, PeerFault};
 use proptest::prelude::*;
 
@@ -105,18 +105,6 @@ fn more_attachments_than_may_be_outstanding_are_a_lie() {
     take_in(&mut mailbox, &attachment(99, 1), &[99]).unwrap();
 }
 
-#[test]
-fn what_is_above_a_limit_that_the_peer_was_told_is_a_lie() {
-    let mut mailbox = Mailbox::new(LIMITS);
-    assert_eq!(take_in(&mut mailbox, &lane(2, 131_072), &[2]), Err("a lane above the limit"));
-    for len in [100_001, u64::MAX - 1, u64::MAX] {
-        let lie = take_in(&mut mailbox, &attachment(1, len), &[1]);
-        assert_eq!(lie, Err("an attachment above the limit"));
-    }
-    take_in(&mut mailbox, &lane(2, 65_536), &[2]).unwrap();
-    take_in(&mut mailbox, &attachment(1, 100_000), &[1]).unwrap();
-}
-
 /// Each is within its limit; together they are not.
 #[test]
 fn more_memory_than_the_session_may_share_is_a_lie() {
@@ -134,49 +122,6 @@ fn more_memory_than_the_session_may_share_is_a_lie() {
     let roomy = Limits { max_message: u64::MAX, ..LIMITS };
     let lie = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
     assert_eq!(lie, Err("too much memory"));
-}
-
-#[test]
-fn every_wrong_descriptor_count_is_a_lie() {
-    for message in [lane(2, 4096), attachment(1, 1)] {
-        for fds in [&[][..], &[1, 2], &[1, 2, 3]] {
-            let lie = take_in(&mut Mailbox::new(LIMITS), &message, fds);
-            assert_eq!(lie, Err("one descriptor belongs to it"));
-        }
-        let mut bytes = encode(&message, 1);
-        bytes[6] = 2;
-        let lie = Mailbox::new(LIMITS).take_in(&bytes, vec![1_u32]).unwrap_err();
-        assert_eq!(lie.descriptors, [1], "it names another count than came");
-    }
-    let lie = take_in(&mut Mailbox::new(LIMITS), &Message::Ring, &[1]);
-    assert_eq!(lie, Err("an open session has no place for it"));
-}
-
-#[test]
-fn messages_of_the_handshake_have_no_place_any_more() {
-    for message in [
-        Message::Attach(Attach { session: 1 }),
-        Message::Ready(Ready { session: 1 }),
-        Message::Refuse(Refuse::new(RefuseCode::Stopping, "no")),
-    ] {
-        for fds in [&[][..], &[1], &[1, 2]] {
-            let lie = take_in(&mut Mailbox::new(LIMITS), &message, fds);
-            assert_eq!(lie, Err("an open session has no place for it"));
-        }
-    }
-}
-
-#[test]
-fn what_is_no_message_is_a_lie() {
-    let mut unknown = encode(&Message::Ring, 0);
-    unknown[4] = 9;
-    let mut odd = encode(&lane(2, 4096), 0);
-    odd[12..16].copy_from_slice(&5000_u32.to_le_bytes());
-    for bytes in [&[][..], b"x", b"GET / HTTP/1.1", &unknown, &odd] {
-        let lie = Mailbox::<u32>::new(LIMITS).take_in(bytes, Vec::new()).unwrap_err();
-        let why = if bytes.is_empty() { "it is empty" } else { "it is no control message" };
-        assert_eq!(lie.fault, PeerFault::Control { len: bytes.len(), fds: 0, why });
-    }
 }
 
 proptest! {

@@ -33,5 +33,4 @@ mod shortage;
 mod sim;
 mod stall;
 mod stats;
-mod switch;
 mod threads;

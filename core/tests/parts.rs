@@ -7,7 +7,7 @@ use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
 use bellwire_core::serve::{Incoming, ServeMachine};
-use bellwire_core::wire::{BATCH, Header, Kind, Status};
+use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Deadline, Limits, PeerFault};
 use bellwire_sim::{Act, SimPort, SimServer};
 
@@ -169,23 +169,6 @@ fn a_request_that_was_broken_off_is_none() {
     }
 }
 
-#[test]
-fn a_message_in_parts_above_the_limit_is_too_large_before_anything_is_written() {
-    let limits = Limits { max_message: 50_000, ..Limits::default() };
-    let mut drive = drive_in(limited(limits, Limits::default()), echo());
-    let failed = drive.submit_in_parts(&vec![0; 50_001]).unwrap_err();
-    let is_named = matches!(
-        failed,
-        CallFailed::Submit(SubmitError::Push(PushError::TooLarge {
-            len: 50_001,
-            limit: 50_000,
-            ..
-        }))
-    );
-    assert!(is_named, "{failed}");
-    call(&mut drive, 1, 2000);
-}
-
 /// Without memory for a better lane it goes through the one that is there.
 #[test]
 fn a_message_in_parts_needs_no_memory() {
@@ -194,46 +177,6 @@ fn a_message_in_parts_needs_no_memory() {
     assert_eq!(submit_in_parts(&mut drive, &payload(1, 300_000)), 1);
     assert_eq!(reply_of(&mut drive).1, payload(1, 300_000));
     assert_eq!(drive.lane_stats()[0].size, 4096);
-}
-
-/// Parts that no honest peer writes.
-#[test]
-fn a_part_without_bytes_or_of_another_message_is_a_lie() {
-    let unexpected = |at| PeerFault::Unexpected { at, kind: Kind::Request as u8 };
-    let part = |id, len, more| Header::new(Kind::Request, Status::Ok, id, 0).part(len, more);
-    let attach = Header::new(Kind::Attach, Status::Ok, 2, 0);
-    let trim = Header::new(Kind::Trim, Status::Ok, 0, 0);
-    let mut odd = Header::new(Kind::Cancel, Status::Ok, 1, 0);
-    odd.flags = 2;
-    let mut batch_answer = Header::new(Kind::Response, Status::Ok, 1, 0);
-    batch_answer.flags = BATCH;
-    let cases: [(&[Header], PeerFault); 10] = [
-        (&[part(1, 0, true)], unexpected(0)),
-        (&[part(1, 16, true), part(1, 0, true)], unexpected(32)),
-        (&[part(1, 16, true), part(2, 16, true)], unexpected(32)),
-        (&[part(1, 16, true), attach], PeerFault::Unexpected { at: 32, kind: Kind::Attach as u8 }),
-        (&[part(1, 16, true), trim], PeerFault::Unexpected { at: 32, kind: Kind::Trim as u8 }),
-        (&[odd], PeerFault::UnknownFlags { at: 0, flags: 2 }),
-        (&[part(1, 16, true), part(1, 16, false).batch()], unexpected(32)),
-        (&[part(1, 16, true).batch(), part(1, 16, false)], unexpected(32)),
-        (&[attach.batch()], PeerFault::UnknownFlags { at: 0, flags: BATCH }),
-        (&[batch_answer], PeerFault::UnknownFlags { at: 0, flags: BATCH }),
-    ];
-    for (headers, fault) in cases {
-        let mut pair = Pair::new(growing());
-        for header in headers {
-            pair.put(0, *header, &vec![7; header.len.get() as usize]);
-        }
-        let (mut serve, mut buffer) = (ServeMachine::new(10), Vec::new());
-        let found = loop {
-            match next(&mut pair, &mut serve, &mut buffer) {
-                Ok(Some(Incoming::Part)) => {}
-                Ok(other) => panic!("{other:?}"),
-                Err(found) => break found,
-            }
-        };
-        assert_eq!(found, fault);
-    }
 }
 
 /// Together they are longer than one message may be.

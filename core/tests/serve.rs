@@ -218,17 +218,6 @@ fn an_attached_answer_waits_behind_an_owed_one() {
 }
 
 #[test]
-fn a_number_that_was_used_is_a_lie() {
-    for (first, again) in [(1, 1), (5, 4), (u64::MAX, 1)] {
-        let mut pair = Pair::new(8);
-        pair.send(Kind::Request, first, &[]);
-        pair.send(Kind::Request, again, &[]);
-        pair.next().unwrap().unwrap();
-        assert_eq!(pair.next(), Err(PeerFault::ReusedId { id: again, last: first }));
-    }
-}
-
-#[test]
 fn a_one_way_request_is_taken_counted_and_never_answered() {
     let mut pair = Pair::new(4);
     let one_way = |len| Ok(Some(Incoming::Request { id: ONE_WAY, len, batch: false }));
@@ -298,14 +287,6 @@ fn a_cancel_of_what_was_never_asked_is_a_lie_and_of_what_was_is_passed_on() {
     assert_eq!(pair.next(), Ok(Some(Incoming::Cancel { id: 2 })));
     assert_eq!(pair.next(), Err(PeerFault::UnknownId { id: 4 }));
     assert_eq!(pair.serve.counts().in_flight(), 1, "an answer is still due");
-}
-
-#[test]
-fn kinds_that_a_server_never_receives_are_lies() {
-    let mut pair = Pair::new(8);
-    pair.send(Kind::Response, 1, &[]);
-    let kind = Kind::Response as u8;
-    assert_eq!(pair.next(), Err(PeerFault::Unexpected { at: 0, kind }));
 }
 
 /// A switch stays where it is until it is followed; the rest is taken.

@@ -13,49 +13,8 @@ use bellwire_sim::{Act, Sim, SimEnd, SimPort, SimServer};
 use crate::pair::{Pair, growing, payload, size};
 use crate::resize::{Dice, call, drive_in, echo, pipeline, reply_of, shuffling};
 
-const RESOURCES: [Resource; 6] = [
-    Resource::Descriptors,
-    Resource::Memory,
-    Resource::Maps,
-    Resource::InFlight,
-    Resource::ControlSocket,
-    Resource::Other,
-];
-
 fn short(resource: Resource, bytes: u64) -> Shortage {
     Shortage { resource, bytes, code: 0 }
-}
-
-#[test]
-fn a_request_that_finds_no_memory_fails_and_the_session_keeps_its_size() {
-    for resource in RESOURCES {
-        let mut drive = drive_in(growing(), echo());
-        drive.port().end().runs_short(Act::Offer, 0..2, resource);
-        for round in 0..2 {
-            call(&mut drive, round, 1000);
-            let before = drive.lane_stats()[0];
-            let failed = drive.submit(&payload(2, 10_000));
-            let error = SubmitError::Short(short(resource, 32_768));
-            assert_eq!(failed, Err(CallFailed::Submit(error)), "it was not sent");
-            assert_eq!((drive.lane_stats()[0], drive.in_flight()), (before, 0));
-            assert_eq!((before.size, before.epoch), (4096, 1));
-        }
-        call(&mut drive, 4, 10_000);
-        assert_eq!(drive.lane_stats()[0].size, 32_768);
-    }
-}
-
-#[test]
-fn a_request_in_memory_of_its_own_that_finds_none_fails_and_uses_no_number() {
-    let mut drive = drive_in(growing(), echo());
-    drive.port().end().runs_short(Act::Pass, 0..1, Resource::Descriptors);
-    let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 5000));
-    let failed = drive.submit_attached(5000, false, pass);
-    let error = SubmitError::Short(short(Resource::Descriptors, 5000));
-    assert_eq!(failed, Err(CallFailed::Submit(error)));
-    assert_eq!((drive.in_flight(), drive.lane_stats()[0].attaches), (0, 0));
-    assert_eq!(drive.submit_attached(5000, false, pass).unwrap().id(), 1);
-    assert_eq!(reply_of(&mut drive).1, payload(1, 5000));
 }
 
 /// An early offer is only an optimisation.
@@ -87,36 +46,6 @@ fn a_shortage_behind_a_stepping_stone_leaves_the_lane_usable() {
     assert_eq!(pair.take_all(1).split_off(31), [3, 4]);
 }
 
-#[test]
-fn an_answer_that_cannot_be_mapped_is_told_and_read_later() {
-    for resource in RESOURCES {
-        let handler = |request: &[u8]| (Status::Ok, payload(7, request.len() * 1000));
-        let mut drive = drive_in(growing(), SimServer::new(handler));
-        drive.port().end().runs_short(Act::Follow, 0..3, resource);
-        let tickets: Vec<_> =
-            [1, 9, 2].map(|len| drive.submit(&vec![0; len]).unwrap()).into_iter().collect();
-        let mut buffer = Vec::new();
-        let mut next = |drive: &mut bellwire_core::drive::CallDriver<SimPort>| {
-            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer)?;
-            assert_eq!(reply.status, Status::Ok);
-            assert_eq!(&buffer[..reply.len], &payload(7, reply.len));
-            Ok((reply.ticket, reply.len))
-        };
-        assert_eq!(next(&mut drive), Ok((tickets[0], 1000)));
-        let epoch = drive.lane_stats()[1].epoch;
-        for _ in 0..3 {
-            let failed: Result<_, CallFailed> = next(&mut drive);
-            assert_eq!(failed, Err(CallFailed::Short(short(resource, 32_768))));
-            assert_eq!(drive.lane_stats()[1].epoch, epoch);
-            assert_eq!(drive.ended(), None);
-            assert_eq!(drive.in_flight(), 2);
-        }
-        assert_eq!(next(&mut drive), Ok((tickets[1], 9000)));
-        assert_eq!(next(&mut drive), Ok((tickets[2], 2000)));
-        assert_eq!(drive.port().end().acts(Act::Follow), 4);
-    }
-}
-
 /// What follows the switch may wait; what this end sends may not.
 #[test]
 fn an_end_that_cannot_follow_can_still_send() {
@@ -131,26 +60,6 @@ fn an_end_that_cannot_follow_can_still_send() {
         assert_eq!(pair.take(0), Some((id, 500)));
     }
     assert_eq!(pair.take_all(1), [1]);
-}
-
-#[test]
-fn a_server_without_memory_for_an_answer_says_so_and_goes_on() {
-    for resource in RESOURCES {
-        let mut drive = drive_in(growing(), echo());
-        drive.port().at_peer(|end| end.runs_short(Act::Offer, 0..2, resource));
-        let mut statuses = Vec::new();
-        for len in [100, 10_000, 200, 20_000, 300, 10_000, 30_000] {
-            drive.submit(&payload(len, len as usize)).unwrap();
-            let (reply, bytes) = reply_of(&mut drive);
-            statuses.push(reply.status);
-            match reply.status {
-                Status::Ok => assert_eq!(bytes, payload(len, len as usize)),
-                _ => assert_eq!(reply.len, 0),
-            }
-        }
-        let (ok, short) = (Status::Ok, Status::Short);
-        assert_eq!(statuses, [ok, short, ok, short, ok, ok, ok]);
-    }
 }
 
 /// The answers before and after the one that cannot be sent are sent.
@@ -177,18 +86,6 @@ fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
         if reply.status == Status::Ok {
             assert_eq!(bytes, payload(len, len as usize));
         }
-    }
-}
-
-#[test]
-fn a_server_without_descriptors_for_an_attached_answer_says_so() {
-    let mut drive = drive_in(growing(), echo().attaching(1000));
-    drive.port().at_peer(|end| end.runs_short(Act::Pass, 1..2, Resource::Descriptors));
-    for (id, expected) in [(1, Status::Ok), (2, Status::Short), (3, Status::Ok)] {
-        drive.submit(&payload(id, 1500)).unwrap();
-        let (reply, bytes) = reply_of(&mut drive);
-        assert_eq!((reply.status, reply.attached), (expected, expected == Status::Ok));
-        assert_eq!(bytes, payload(id, if reply.attached { 1500 } else { 0 }));
     }
 }
 

@@ -2,8 +2,7 @@
 
 use bellwire_core::lane::LaneStats;
 
-use crate::pair::{Pair, growing, size};
-use crate::resize::{call, drive_in, echo};
+use crate::pair::{Pair, growing};
 
 fn sent(pair: &Pair) -> LaneStats {
     pair.lanes[0].sent()
@@ -17,15 +16,6 @@ fn received(pair: &Pair) -> LaneStats {
 fn counts(stats: LaneStats) -> (u32, u64, [u64; 3], u64) {
     let LaneStats { epoch, size, grows, shrinks, attaches, bytes, .. } = stats;
     (epoch, size, [grows, shrinks, attaches], bytes)
-}
-
-#[test]
-fn a_new_lane_is_its_first_epoch() {
-    let pair = Pair::new(growing());
-    for stats in [sent(&pair), received(&pair)] {
-        assert_eq!(counts(stats), (1, 4096, [0, 0, 0], 0));
-        assert_eq!(stats.high_water, 0);
-    }
 }
 
 #[test]
@@ -75,18 +65,4 @@ fn the_high_water_mark_is_the_most_that_was_in_use() {
     let _ = pair.commit(0);
     let full = pair.take_all(1).len() as u64 * 128;
     assert!((full..=4096).contains(&received(&pair).high_water), "{:?}", received(&pair));
-}
-
-#[test]
-fn both_ends_of_a_session_agree() {
-    let mut drive = drive_in(growing(), echo());
-    for len in [10, 100, 4000, 40_000, 5] {
-        call(&mut drive, 1, len);
-    }
-    let [own, peers] = drive.lane_stats();
-    assert_eq!(counts(own), counts(peers), "an echo writes what it reads");
-    assert_eq!((own.epoch, own.size, own.grows), (3, 131_072, 2));
-    let records = [10, 100, 4000, 40_000, 5].map(bellwire_core::wire::record_len);
-    assert_eq!(own.bytes, records.iter().sum::<u64>() + 2 * 16);
-    assert!(own.high_water >= 40_000 && own.high_water <= size(131_072).size());
 }

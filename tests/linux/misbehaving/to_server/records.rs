@@ -62,6 +62,15 @@ mod parts_to_a_server {
     } }
 }
 
+mod batches_in_parts {
+    use super::*;
+
+    rows! { are_a_lie {
+        which_end_as_a_request("kind 1", &[request(2, 16).part(16, true).batch(), request(2, 16).part(16, false)]);
+        which_begin_as_a_request("kind 1", &[request(2, 16).part(16, true), request(2, 16).part(16, false).batch()]);
+    } }
+}
+
 mod limits {
     use super::*;
 
@@ -152,7 +161,7 @@ mod changes {
 }
 
 pub(super) fn rows() -> Vec<&'static str> {
-    let own = [to_a_server::ROWS, ids::ROWS, parts_to_a_server::ROWS];
+    let own = [to_a_server::ROWS, ids::ROWS, parts_to_a_server::ROWS, batches_in_parts::ROWS];
     let rest = [limits::ROWS, ends::ROWS, changes::ROWS];
     [BOTH_ENDS.concat(), own.concat(), rest.concat()].concat()
 }
