@@ -4,7 +4,6 @@ use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
 use bellwire_core::mailbox::Mailbox;
 use bellwire_core::wire::{Attachment, Message};
 use bellwire_core::{Limits, PeerFault};
-use proptest::prelude::*;
 
 use crate::codec::encode;
 use crate::pair::size;
@@ -122,39 +121,4 @@ fn more_memory_than_the_session_may_share_is_a_lie() {
     let roomy = Limits { max_message: u64::MAX, ..LIMITS };
     let lie = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
     assert_eq!(lie, Err("too much memory"));
-}
-
-proptest! {
-    /// Every descriptor of every message is kept or returned, and the limits hold.
-    #[test]
-    fn no_descriptor_is_lost(
-        messages in proptest::collection::vec(
-            (0_u8..10, proptest::collection::vec(any::<u8>(), 8..40), 0_usize..4), 0..100,
-        ),
-    ) {
-        let mut mailbox = Mailbox::new(LIMITS);
-        let (mut next, mut kept) = (0_u32, 0);
-        for (kind, mut bytes, fds) in messages {
-            bytes[..8].copy_from_slice(&[b'B', b'W', b'C', b'1', kind, 0, fds as u8, 0]);
-            // Near the truth: a lane's size, an attachment's length.
-            if kind == 8 && bytes.len() >= 16 {
-                bytes.truncate(16);
-                let size = 4096_u32 << (bytes[12] % 6);
-                bytes[12..16].copy_from_slice(&size.to_le_bytes());
-            }
-            if kind == 6 && bytes.len() >= 32 {
-                bytes.truncate(32);
-                bytes[26..32].fill(0);
-            }
-            let passed: Vec<_> = (next..next + fds as u32).collect();
-            next += fds as u32;
-            match mailbox.take_in(&bytes, passed.clone()) {
-                Ok(()) => kept += fds,
-                Err(rejected) => prop_assert_eq!(rejected.descriptors.len(), passed.len()),
-            }
-        }
-        let drained = mailbox.drain();
-        prop_assert_eq!(drained.len(), kept);
-        prop_assert!(kept <= MOST_OUTSTANDING + MOST_ATTACHED);
-    }
 }

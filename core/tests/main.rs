@@ -20,7 +20,6 @@ mod drive;
 mod epochs;
 mod handshake;
 mod hostile;
-mod liar;
 mod limits;
 mod mailbox;
 mod pair;

@@ -51,3 +51,37 @@ fn every_target_has_a_program() {
     let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
     assert_eq!(found, names);
 }
+
+mod random {
+    use super::*;
+
+    /// Inputs for each target.
+    const INPUTS: u64 = 2_000;
+    /// How long an input is at most.
+    const LONGEST: u64 = 600;
+
+    /// The inputs are the same in each run: `ci/fuzz` looks for those that reach more of the code.
+    #[test]
+    fn no_input_breaks_a_promise() {
+        for (target, run) in TARGETS {
+            for number in 0..INPUTS {
+                let input = input(number);
+                let ran = catch_unwind(AssertUnwindSafe(|| run(&input)));
+                assert!(ran.is_ok(), "{target}: input {number} breaks a promise");
+            }
+        }
+    }
+
+    /// Bytes that look random: splitmix64.
+    fn input(number: u64) -> Vec<u8> {
+        let mut state = number.wrapping_mul(0xd134_2543_de82_ef95);
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^ word >> 31
+        };
+        let len = next() % LONGEST;
+        (0..len).map(|_| next().to_le_bytes()[0]).collect()
+    }
+}

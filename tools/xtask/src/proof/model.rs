@@ -5,7 +5,8 @@
 //! `` `client/write` (kill) ``.
 
 /// Where tests are, besides the modules that follow: `unit` is beside the code.
-const PLACES: [&str; 8] = ["core", "memfd", "loom", "tests", "cli", "soak", "unit", "xtask"];
+const PLACES: [&str; 9] =
+    ["core", "memfd", "loom", "tests", "cli", "fuzz", "soak", "unit", "xtask"];
 
 /// What stands in place of tests: phases of `ci/kill`.
 const KILL: &str = "kill";
