@@ -61,7 +61,7 @@ fn send(rogue: &Rogue, bytes: &[u8], fds: impl IntoIterator<Item = OwnedFd>) {
     rogue.send_bytes(bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
 }
 
-rows! { holds_up_no_reactor {
+rows! { of_servers: holds_up_no_reactor {
     with_the_first_message(ServerConfig::default(), connect, |_, rogue| {
         send(&rogue, &encode(&Message::Hello(rogue.hello), 1), vec![lingering_socket()]);
         rogue
@@ -189,7 +189,7 @@ fn control(rogue: RogueSession, message: &Message, fds: usize) -> RogueSession {
 }
 
 fn pass(mut rogue: RogueSession, mut passing: Passing) -> RogueSession {
-    passing.other = Some(lingering_socket());
+    passing.memory.other = Some(lingering_socket);
     passing.tell(&mut rogue);
     rogue
 }
@@ -249,26 +249,22 @@ fn board() -> OwnedFd {
     Draft::board("echo".parse().unwrap()).make()
 }
 
-pub(super) mod of_clients {
-    use super::*;
-
-    rows! { holds_up_no_client {
-        as_the_page(Doorbell::Socket, |_| vec![lingering_socket(), Draft::lane().make(), board()]);
-        as_the_lane(Doorbell::Socket, |it| vec![server_page(it), lingering_socket(), board()]);
-        as_the_board(Doorbell::Socket, |it| vec![server_page(it), Draft::lane().make(), lingering_socket()]);
-        behind_a_page_that_is_none(Doorbell::Socket, |_| vec![pipe(), lingering_socket(), lingering_socket()]);
-        behind_a_lane_that_is_none(Doorbell::Socket, |it| vec![server_page(it), pipe(), lingering_socket()]);
-        behind_a_board_that_is_none(Doorbell::Eventfd, |it| {
-            vec![server_page(it), Draft::lane().make(), pipe(), lingering_socket()]
-        });
-        as_the_eventfd(Doorbell::Eventfd, |it| {
-            vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
-        });
-        where_no_eventfd_was_agreed(Doorbell::Socket, |it| {
-            vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
-        });
-    } }
-}
+rows! { of_clients: holds_up_no_client {
+    as_the_page(Doorbell::Socket, |_| vec![lingering_socket(), Draft::lane().make(), board()]);
+    as_the_lane(Doorbell::Socket, |it| vec![server_page(it), lingering_socket(), board()]);
+    as_the_board(Doorbell::Socket, |it| vec![server_page(it), Draft::lane().make(), lingering_socket()]);
+    behind_a_page_that_is_none(Doorbell::Socket, |_| vec![pipe(), lingering_socket(), lingering_socket()]);
+    behind_a_lane_that_is_none(Doorbell::Socket, |it| vec![server_page(it), pipe(), lingering_socket()]);
+    behind_a_board_that_is_none(Doorbell::Eventfd, |it| {
+        vec![server_page(it), Draft::lane().make(), pipe(), lingering_socket()]
+    });
+    as_the_eventfd(Doorbell::Eventfd, |it| {
+        vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
+    });
+    where_no_eventfd_was_agreed(Doorbell::Socket, |it| {
+        vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
+    });
+} }
 
 /// Looking at it, and not only closing it, would wait for the file's server.
 #[test]

@@ -3,20 +3,20 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll as kernel_epoll};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use crate::support::memory::{Draft, SEALS};
+use crate::support::memory::{Draft, SEALS, reopened};
 
 /// As large as a page and as small as a lane.
 const SIZE: u64 = 16 << 10;
 
-pub(super) fn pipe() -> OwnedFd {
+pub(crate) fn pipe() -> OwnedFd {
     std::io::pipe().unwrap().0.into()
 }
 
@@ -95,16 +95,6 @@ pub(super) fn path_only() -> OwnedFd {
     reopened(&Draft::lane().make(), OFlags::PATH)
 }
 
-/// A memfd as it should be, by a descriptor that can only be written.
-pub(super) fn write_only(draft: &Draft) -> OwnedFd {
-    reopened(&draft.make(), OFlags::WRONLY)
-}
-
-fn reopened(fd: &OwnedFd, flags: OFlags) -> OwnedFd {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
-}
-
 /// Sealed as it should be. That there are no huge pages to be had is no reason not to pass them.
 pub(super) fn huge_pages() -> OwnedFd {
     const HUGE: u64 = 2 << 20;
@@ -113,10 +103,6 @@ pub(super) fn huge_pages() -> OwnedFd {
     ftruncate(&fd, HUGE).unwrap();
     fcntl_add_seals(&fd, SEALS | SealFlags::WRITE).unwrap();
     fd
-}
-
-pub(super) fn unsealed() -> OwnedFd {
-    Draft { seals: SealFlags::empty(), ..Draft::lane() }.make()
 }
 
 pub(super) fn unsealable() -> OwnedFd {

@@ -16,27 +16,10 @@ mod table;
 
 mod closing;
 mod flood;
-mod impostor;
+pub(crate) mod impostor;
 #[macro_use]
 pub(crate) mod passing;
 #[macro_use]
 mod records;
 mod to_client;
 mod to_server;
-
-/// Every row of every table.
-fn rows() -> Vec<&'static str> {
-    let closing = [closing::ROWS, closing::of_clients::ROWS].concat();
-    [to_server::rows(), to_client::rows(), closing].concat()
-}
-
-#[test]
-fn two_hundred_bad_inputs_have_names_of_their_own() {
-    let mut rows = rows();
-    let all = rows.len();
-    rows.sort_unstable();
-    rows.dedup();
-    assert_eq!(rows.len(), all, "a name stands for two inputs");
-    assert!(all >= 200, "{all} rows");
-    println!("{all} bad inputs");
-}

@@ -1,63 +1,67 @@
-/// A table of bad inputs. Each row becomes a test, which gives the rest of the row to the check that all rows of the
-/// table share; `ROWS` holds their names.
+/// A table of bad inputs, in a module of that name. Each row becomes a test, which gives the rest of the row to the check
+/// that all rows of the table share.
 macro_rules! rows {
-    ($check:path { $($name:ident($($argument:expr),+ $(,)?);)+ }) => {
-        $(
-            #[test]
-            fn $name() {
-                $check($($argument),+);
-            }
-        )+
+    ($module:ident: $check:path { $($name:ident($($argument:expr),+ $(,)?);)+ }) => {
+        mod $module {
+            use super::*;
 
-        pub(in crate::misbehaving) const ROWS: &[&str] =
-            &[$(concat!(module_path!(), "::", stringify!($name))),+];
+            $(
+                #[test]
+                fn $name() {
+                    $check($($argument),+);
+                }
+            )+
+        }
     };
 }
 
-/// The same table for everything that is not mapped memory: the check gets a function that makes one, and the
-/// sentence or word for the fault.
-macro_rules! impostors {
-    ($check:path) => {
-        rows! { $check {
-            a_pipe(impostor::pipe, NO_MEMFD);
-            a_unix_socket(impostor::unix_socket, NO_MEMFD);
-            a_tcp_socket_that_lingers(impostor::lingering_socket, NO_MEMFD);
-            a_udp_socket(impostor::udp_socket, NO_MEMFD);
-            a_file_on_disk(impostor::file_on_disk, NO_MEMFD);
-            a_file_on_tmpfs(impostor::file_on_tmpfs, A_SEAL);
-            a_file_that_was_deleted(impostor::deleted_file_on_tmpfs, A_SEAL);
-            a_directory(impostor::directory, NO_MEMFD);
-            dev_zero(impostor::dev_zero, NO_MEMFD);
-            dev_null(impostor::dev_null, NO_MEMFD);
-            an_eventfd(impostor::eventfd, NO_MEMFD);
-            an_epoll_instance(impostor::epoll, NO_MEMFD);
-            a_pidfd(impostor::pidfd, NO_MEMFD);
-            a_path_without_access(impostor::path_only, NO_MEMFD);
-            huge_pages(impostor::huge_pages, HUGE);
-            a_memfd_without_seals(impostor::unsealed, A_SEAL);
-            a_memfd_that_allows_no_seals(impostor::unsealable, A_SEAL);
-        } }
-    };
-}
-
-/// The same table for memory that a peer makes: the check gets the fault's name and what it changes of the [`Draft`].
-macro_rules! drafts {
-    ($check:path) => {
-        rows! { $check {
-            without_seals("lacks", |it| it.seals = SealFlags::empty());
-            without_the_seal_against_shrinking("lacks 0x2", |it| it.seals -= SealFlags::SHRINK);
-            without_the_seal_against_growing("lacks 0x4", |it| it.seals -= SealFlags::GROW);
-            without_the_seal_against_writing("lacks 0x10", |it| it.seals -= SealFlags::FUTURE_WRITE);
-            without_the_seal_against_seals("lacks 0x1", |it| it.seals -= SealFlags::SEAL);
-            of_no_bytes("0 bytes", |it| {
-                *it = Draft { size: 0, sparse: true, bytes: Vec::new(), seals: SEALS };
+/// The same table for memory that is wrong, and what is no memory: the check gets the fault's name and what it changes of
+/// the [`Draft`].
+macro_rules! bad_memory {
+    ($module:ident: $check:path) => {
+        rows! { $module: $check {
+            without_seals(A_SEAL, |it| it.seals = SealFlags::empty());
+            without_the_seal_against_shrinking(A_SEAL, |it| it.seals -= SealFlags::SHRINK);
+            without_the_seal_against_growing(A_SEAL, |it| it.seals -= SealFlags::GROW);
+            // Memory that changes has the one, memory that does not the other.
+            without_the_seal_against_writing(A_SEAL, |it| {
+                it.seals -= SealFlags::FUTURE_WRITE | SealFlags::WRITE;
             });
-            one_byte_short("bytes where", |it| it.size -= 1);
-            one_byte_long("bytes where", |it| it.size += 1);
-            half_as_large("bytes where", |it| it.size /= 2);
-            twice_as_large("bytes where", |it| it.size *= 2);
+            without_the_seal_against_seals(A_SEAL, |it| it.seals -= SealFlags::SEAL);
+            of_no_bytes(SIZE, |it| (it.size, it.sparse, it.bytes) = (0, true, Vec::new()));
+            one_byte_short(SIZE, |it| it.size -= 1);
+            one_byte_long(SIZE, |it| it.size += 1);
+            half_as_large(SIZE, |it| it.size /= 2);
+            twice_as_large(SIZE, |it| it.size *= 2);
             // A header would allocate a page.
-            without_any_page("allocated", |it| (it.sparse, it.bytes) = (true, Vec::new()));
+            without_any_page(SPARSE, |it| (it.sparse, it.bytes) = (true, Vec::new()));
+            that_can_only_be_written(UNREADABLE, |it| it.write_only = true);
+            a_pipe(NO_MEMFD, |it| it.other = Some(impostor::pipe));
+            a_unix_socket(NO_MEMFD, |it| it.other = Some(impostor::unix_socket));
+            a_tcp_socket_that_lingers(NO_MEMFD, |it| it.other = Some(impostor::lingering_socket));
+            a_udp_socket(NO_MEMFD, |it| it.other = Some(impostor::udp_socket));
+            a_file_on_disk(NO_MEMFD, |it| it.other = Some(impostor::file_on_disk));
+            a_file_on_tmpfs(A_SEAL, |it| it.other = Some(impostor::file_on_tmpfs));
+            a_file_that_was_deleted(A_SEAL, |it| it.other = Some(impostor::deleted_file_on_tmpfs));
+            a_directory(NO_MEMFD, |it| it.other = Some(impostor::directory));
+            dev_zero(NO_MEMFD, |it| it.other = Some(impostor::dev_zero));
+            dev_null(NO_MEMFD, |it| it.other = Some(impostor::dev_null));
+            an_eventfd(NO_MEMFD, |it| it.other = Some(impostor::eventfd));
+            an_epoll_instance(NO_MEMFD, |it| it.other = Some(impostor::epoll));
+            a_pidfd(NO_MEMFD, |it| it.other = Some(impostor::pidfd));
+            a_path_without_access(NO_MEMFD, |it| it.other = Some(impostor::path_only));
+            huge_pages(HUGE, |it| it.other = Some(impostor::huge_pages));
+            a_memfd_that_allows_no_seals(A_SEAL, |it| it.other = Some(impostor::unsealable));
         } }
     };
+}
+
+/// What the faults of memory are called in the handshake.
+pub(super) mod in_handshake {
+    pub(in crate::misbehaving) const A_SEAL: &str = "lacks";
+    pub(in crate::misbehaving) const SIZE: &str = "bytes where";
+    pub(in crate::misbehaving) const SPARSE: &str = "allocated";
+    pub(in crate::misbehaving) const UNREADABLE: &str = "cannot be read";
+    pub(in crate::misbehaving) const NO_MEMFD: &str = "is no memfd";
+    pub(in crate::misbehaving) const HUGE: &str = "huge pages";
 }

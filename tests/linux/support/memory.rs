@@ -1,12 +1,14 @@
 #![allow(unsafe_code, reason = "a writable map, to see that the kernel refuses it")]
 //! Memfds as a hostile peer makes them: any size, any seals, any bytes.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
 use bellwire_core::wire::{BOARD_SIZE, BoardHeader, PAGE_SIZE, PageHeader, Role};
 use bellwire_core::{Geometry, ServiceName};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::IntoBytes;
 
@@ -18,6 +20,10 @@ pub(crate) struct Draft {
     pub(crate) sparse: bool,
     /// The bytes at its start.
     pub(crate) bytes: Vec<u8>,
+    /// By a descriptor that can only be written.
+    pub(crate) write_only: bool,
+    /// Makes something else in its place.
+    pub(crate) other: Option<fn() -> OwnedFd>,
 }
 
 /// The seals of a page or a lane.
@@ -27,7 +33,14 @@ pub(crate) const SEALS: SealFlags =
 impl Draft {
     pub(crate) fn lane() -> Self {
         let size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
-        Self { size, seals: SEALS, sparse: false, bytes: Vec::new() }
+        Self {
+            size,
+            seals: SEALS,
+            sparse: false,
+            bytes: Vec::new(),
+            write_only: false,
+            other: None,
+        }
     }
 
     pub(crate) fn page(role: Role, session: u64, service: ServiceName) -> Self {
@@ -42,6 +55,9 @@ impl Draft {
     }
 
     pub(crate) fn make(&self) -> OwnedFd {
+        if let Some(other) = self.other {
+            return other();
+        }
         let fd =
             rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .unwrap();
@@ -53,8 +69,14 @@ impl Draft {
             assert_eq!(rustix::io::pwrite(&fd, &self.bytes, 0).unwrap(), self.bytes.len());
         }
         fcntl_add_seals(&fd, self.seals).unwrap();
-        fd
+        if self.write_only { reopened(&fd, OFlags::WRONLY) } else { fd }
     }
+}
+
+/// Another descriptor of the same file.
+pub(crate) fn reopened(fd: &OwnedFd, flags: OFlags) -> OwnedFd {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
 /// Whether a holder of the descriptor can map it for writing.

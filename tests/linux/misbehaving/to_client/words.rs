@@ -6,5 +6,3 @@ use super::is_found;
 use crate::misbehaving::records::{HONEST, REACH};
 
 tails!();
-
-pub(super) use tails::ROWS;

@@ -1,52 +1,18 @@
-//! Memory that a client passes during a session. The server closes it, whatever its fault.
+//! Memory that a client passes during a session. The server reports its fault, and closes.
 
-use std::os::fd::OwnedFd;
-
-use bellwire_core::lane::Epoch;
 use bellwire_core::{Geometry, Word};
 use rustix::fs::SealFlags;
 use zerocopy::IntoBytes;
 
-use super::{poisons, request};
+use super::{is_found, request};
 use crate::misbehaving::impostor;
 use crate::misbehaving::passing::Passing;
 use crate::misbehaving::passing::why::*;
-use crate::support::memory::SEALS;
+use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::Rogue;
 use crate::support::test_server::TestServer;
 
 passings!();
-
-pub(super) fn rows() -> Vec<&'static str> {
-    let impostors = [instead_of_a_lane::ROWS, instead_of_a_message::ROWS].concat();
-    [lane::ROWS, message::ROWS, &impostors].concat()
-}
-
-#[track_caller]
-fn lane_is_refused(_why: &str, alter: impl FnOnce(&mut Passing)) {
-    is_refused(Passing::lane(), alter);
-}
-
-#[track_caller]
-fn message_is_refused(_why: &str, alter: impl FnOnce(&mut Passing)) {
-    is_refused(Passing::message(), alter);
-}
-
-#[track_caller]
-fn is_no_lane(make: fn() -> OwnedFd, _why: &str) {
-    is_refused(Passing::lane(), |passing| passing.other = Some(make()));
-}
-
-#[track_caller]
-fn is_no_message(make: fn() -> OwnedFd, _why: &str) {
-    is_refused(Passing::message(), |passing| passing.other = Some(make()));
-}
-
-#[track_caller]
-fn is_refused(mut passing: Passing, alter: impl FnOnce(&mut Passing)) {
-    alter(&mut passing);
-    poisons(|rogue| passing.tell(rogue));
-}
 
 #[test]
 fn an_honest_lane_or_message_of_the_same_making_is_taken() {

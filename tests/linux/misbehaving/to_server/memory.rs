@@ -6,34 +6,14 @@ use bellwire::{Doorbell, RefuseCode};
 use bellwire_core::wire::{Attach, Message, Role};
 use rustix::fs::SealFlags;
 
-use super::{Attaching, is_refused, is_refused_at_attach};
+use super::{is_refused, is_refused_at_attach};
 use crate::misbehaving::impostor;
-use crate::support::memory::{Draft, SEALS};
+use crate::misbehaving::table::in_handshake::*;
+use crate::support::memory::Draft;
 
-const NO_MEMFD: &str = "is no memfd";
-const A_SEAL: &str = "lacks";
-const HUGE: &str = "huge pages";
+bad_memory! { a_page: refused_as_page }
 
-mod page {
-    use super::*;
-
-    drafts!(refused_as_page);
-}
-
-mod lane {
-    use super::*;
-
-    drafts!(refused_as_lane);
-}
-
-mod unreadable {
-    use super::*;
-
-    rows! { is_refused_at_attach {
-        page("cannot be read", |it| it.replace("page", impostor::write_only(&it.page)));
-        lane("cannot be read", |it| it.replace("lane", impostor::write_only(&it.lane)));
-    } }
-}
+bad_memory! { a_lane: refused_as_lane }
 
 #[track_caller]
 fn refused_as_page(part: &str, alter: impl FnOnce(&mut Draft)) {
@@ -45,139 +25,83 @@ fn refused_as_lane(part: &str, alter: impl FnOnce(&mut Draft)) {
     is_refused_at_attach(part, |it| alter(&mut it.lane));
 }
 
-mod instead_of_a_page {
-    use super::*;
-
-    impostors!(is_no_page);
-}
-
-mod instead_of_a_lane {
-    use super::*;
-
-    impostors!(is_no_lane);
-}
-
-mod instead_of_an_eventfd {
-    use super::*;
-
-    rows! { is_no_eventfd {
-        a_pipe(impostor::pipe);
-        a_unix_socket(impostor::unix_socket);
-        a_tcp_socket_that_lingers(impostor::lingering_socket);
-        a_file_on_disk(impostor::file_on_disk);
-        dev_zero(impostor::dev_zero);
-        an_epoll_instance(impostor::epoll);
-        a_pidfd(impostor::pidfd);
-        a_memfd(impostor::unsealed);
-        an_eventfd_by_its_path(impostor::eventfd_by_its_path);
-    } }
-
-    #[track_caller]
-    fn is_no_eventfd(make: fn() -> OwnedFd) {
-        is_refused(RefuseCode::Protocol, "eventfd that is none", |rogue| {
-            let mut hello = rogue.hello;
-            hello.doorbell = Doorbell::Eventfd;
-            rogue.send(&Message::Hello(hello), &[]);
-            let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else {
-                panic!("not let in")
-            };
-            let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
-            let fds = [page, Draft::lane().make(), make()];
-            rogue.attach(welcome.session, &fds.each_ref().map(AsFd::as_fd));
-        });
-    }
-}
-
-mod header {
-    use super::*;
-
-    rows! { differs {
-        in_the_first_byte_of_its_magic(0x00, 1, "magic");
-        in_the_last_byte_of_its_magic(0x07, 1, "magic");
-        in_its_layout(0x08, 1, "layout");
-        in_the_high_half_of_its_layout(0x0b, 0x80, "layout");
-        in_its_role(0x0c, 3, "role");
-        in_the_high_half_of_its_role(0x0f, 0x80, "role");
-        in_its_session(0x10, 1, "session");
-        in_the_high_half_of_its_session(0x17, 0x80, "session");
-        in_its_lane_size(0x1c, 1, "lane size");
-        in_the_high_half_of_its_lane_size(0x1f, 0x80, "lane size");
-        in_its_service(0x28, 1, "service name");
-        behind_its_service(0x67, 1, "service name");
-    } }
-
-    #[track_caller]
-    fn differs(at: usize, bits: u8, part: &str) {
-        is_refused_at_attach(part, |it| it.page.bytes[at] ^= bits);
-    }
-}
-
-mod messages {
-    use super::*;
-
-    rows! { is_refused_at_attach {
-        to_session_zero("session", |it| it.session = 0);
-        to_the_next_session("session", |it| it.session += 1);
-        to_the_last_session("session", |it| it.session = u64::MAX);
-        without_descriptors("0 descriptors", |it| it.fds = Some(Vec::new()));
-        with_a_page_alone("1 descriptors", |it| it.fds = Some(vec![it.page.make()]));
-        with_an_eventfd_that_was_not_agreed("3 descriptors", |it| {
-            it.fds = Some(vec![it.page.make(), it.lane.make(), impostor::eventfd()]);
-        });
-        with_sixteen_lanes("16 descriptors", |it| {
-            it.fds = Some((0..16).map(|_| it.lane.make()).collect());
-        });
-        with_page_and_lane_exchanged("16384 bytes where 4096", |it| {
-            it.fds = Some(vec![it.lane.make(), it.page.make()]);
-        });
-        with_two_pages("4096 bytes where 16384", |it| {
-            it.fds = Some(vec![it.page.make(), it.page.make()]);
-        });
-    } }
-}
-
-mod borrowed {
-    use super::*;
-
-    rows! { is_sent_back {
-        the_servers_own_memory([0, 1], "role");
-        the_servers_page_for_a_lane([0, 0], "4096 bytes where 16384");
-        the_services_board_for_a_page([2, 1], "magic");
-    } }
-
-    /// Of page, lane and board, which the server sent, these two.
-    #[track_caller]
-    fn is_sent_back(which: [usize; 2], part: &str) {
-        is_refused(RefuseCode::Protocol, part, |rogue| {
-            let (welcome, fds) = rogue.enter();
-            let attach = Message::Attach(Attach { session: welcome.session });
-            rogue.send(&attach, &which.map(|at| fds[at].as_fd()));
-        });
-    }
-}
-
-pub(super) fn rows() -> Vec<&'static str> {
-    let impostors =
-        [instead_of_a_page::ROWS, instead_of_a_lane::ROWS, instead_of_an_eventfd::ROWS].concat();
-    let of_both = [page::ROWS, lane::ROWS, unreadable::ROWS, &impostors].concat();
-    [&of_both, header::ROWS, messages::ROWS, borrowed::ROWS].concat()
-}
+rows! { instead_of_an_eventfd: is_no_eventfd {
+    a_pipe(impostor::pipe);
+    a_unix_socket(impostor::unix_socket);
+    a_tcp_socket_that_lingers(impostor::lingering_socket);
+    a_file_on_disk(impostor::file_on_disk);
+    dev_zero(impostor::dev_zero);
+    an_epoll_instance(impostor::epoll);
+    a_pidfd(impostor::pidfd);
+    a_memfd(impostor::unsealable);
+    an_eventfd_by_its_path(impostor::eventfd_by_its_path);
+} }
 
 #[track_caller]
-fn is_no_page(make: fn() -> OwnedFd, part: &str) {
-    is_refused_at_attach(part, |it| it.replace("page", make()));
+fn is_no_eventfd(make: fn() -> OwnedFd) {
+    is_refused(RefuseCode::Protocol, "eventfd that is none", |rogue| {
+        let mut hello = rogue.hello;
+        hello.doorbell = Doorbell::Eventfd;
+        rogue.send(&Message::Hello(hello), &[]);
+        let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else { panic!("not let in") };
+        let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
+        let fds = [page, Draft::lane().make(), make()];
+        rogue.attach(welcome.session, &fds.each_ref().map(AsFd::as_fd));
+    });
 }
+
+rows! { header: differs {
+    in_the_first_byte_of_its_magic(0x00, 1, "magic");
+    in_the_last_byte_of_its_magic(0x07, 1, "magic");
+    in_its_layout(0x08, 1, "layout");
+    in_the_high_half_of_its_layout(0x0b, 0x80, "layout");
+    in_its_role(0x0c, 3, "role");
+    in_the_high_half_of_its_role(0x0f, 0x80, "role");
+    in_its_session(0x10, 1, "session");
+    in_the_high_half_of_its_session(0x17, 0x80, "session");
+    in_its_lane_size(0x1c, 1, "lane size");
+    in_the_high_half_of_its_lane_size(0x1f, 0x80, "lane size");
+    in_its_service(0x28, 1, "service name");
+    behind_its_service(0x67, 1, "service name");
+} }
 
 #[track_caller]
-fn is_no_lane(make: fn() -> OwnedFd, part: &str) {
-    is_refused_at_attach(part, |it| it.replace("lane", make()));
+fn differs(at: usize, bits: u8, part: &str) {
+    is_refused_at_attach(part, |it| it.page.bytes[at] ^= bits);
 }
 
-impl Attaching {
-    fn replace(&mut self, which: &str, fd: OwnedFd) {
-        self.fds = Some(match which {
-            "page" => vec![fd, self.lane.make()],
-            _ => vec![self.page.make(), fd],
-        });
-    }
+rows! { messages: is_refused_at_attach {
+    to_session_zero("session", |it| it.session = 0);
+    to_the_next_session("session", |it| it.session += 1);
+    to_the_last_session("session", |it| it.session = u64::MAX);
+    without_descriptors("0 descriptors", |it| it.fds = Some(Vec::new()));
+    with_a_page_alone("1 descriptors", |it| it.fds = Some(vec![it.page.make()]));
+    with_an_eventfd_that_was_not_agreed("3 descriptors", |it| {
+        it.fds = Some(vec![it.page.make(), it.lane.make(), impostor::eventfd()]);
+    });
+    with_sixteen_lanes("16 descriptors", |it| {
+        it.fds = Some((0..16).map(|_| it.lane.make()).collect());
+    });
+    with_page_and_lane_exchanged("16384 bytes where 4096", |it| {
+        it.fds = Some(vec![it.lane.make(), it.page.make()]);
+    });
+    with_two_pages("4096 bytes where 16384", |it| {
+        it.fds = Some(vec![it.page.make(), it.page.make()]);
+    });
+} }
+
+rows! { borrowed: is_sent_back {
+    the_servers_own_memory([0, 1], "role");
+    the_servers_page_for_a_lane([0, 0], "4096 bytes where 16384");
+    the_services_board_for_a_page([2, 1], "magic");
+} }
+
+/// Of page, lane and board, which the server sent, these two.
+#[track_caller]
+fn is_sent_back(which: [usize; 2], part: &str) {
+    is_refused(RefuseCode::Protocol, part, |rogue| {
+        let (welcome, fds) = rogue.enter();
+        let attach = Message::Attach(Attach { session: welcome.session });
+        rogue.send(&attach, &which.map(|at| fds[at].as_fd()));
+    });
 }

@@ -19,12 +19,6 @@ use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
 use crate::support::test_server::TestServer;
 
-pub(super) fn rows() -> Vec<&'static str> {
-    let handshake = [hello::rows(), order::ROWS.to_vec(), memory::rows()].concat();
-    let open = [words::rows(), records::rows(), control::rows(), descriptors::rows()];
-    [handshake, open.concat()].concat()
-}
-
 fn request(id: u64, len: u32) -> Header {
     Header::new(Kind::Request, Status::Ok, id, len)
 }

@@ -15,7 +15,7 @@ fn is_out_of_place(message: &Message) {
     });
 }
 
-rows! { is_out_of_place {
+rows! { after_welcome: is_out_of_place {
     a_second_hello(&Message::Hello(hello(service("echo"))));
     a_welcome_in_return(&Message::Welcome(welcome(1)));
     a_refusal_in_return(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no")));

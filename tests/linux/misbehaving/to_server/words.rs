@@ -13,43 +13,27 @@ use crate::support::test_server::TestServer;
 
 tails!();
 
-mod flickering {
-    use super::*;
+rows! { flickering: flickers {
+    a_tail_that_goes_back_between_two_reads("went back", [HONEST, HONEST - 16]);
+    a_tail_that_jumps_between_two_reads("is more than its lane", [HONEST, !15]);
+    a_tail_that_is_askew_between_two_reads("position 36", [HONEST, HONEST + 4]);
+} }
 
-    rows! { flickers {
-        a_tail_that_goes_back_between_two_reads("went back", [HONEST, HONEST - 16]);
-        a_tail_that_jumps_between_two_reads("is more than its lane", [HONEST, !15]);
-        a_tail_that_is_askew_between_two_reads("position 36", [HONEST, HONEST + 4]);
-    } }
-}
+rows! { heads: head {
+    one_record_past_what_was_published("is past", |published| published + 16);
+    one_byte_past_what_was_published("is past", |published| published + 1);
+    whose_low_half_is_right("is past", |published| 1 << 32 | published);
+    with_only_a_sign("is past", |_| 1 << 63);
+    at_the_end_of_numbers("is past", |_| u64::MAX);
+    at_the_last_record("is past", |_| u64::MAX - 15);
+    askew("position 24", |_| 24);
+} }
 
-mod heads {
-    use super::*;
-
-    rows! { head {
-        one_record_past_what_was_published("is past", |published| published + 16);
-        one_byte_past_what_was_published("is past", |published| published + 1);
-        whose_low_half_is_right("is past", |published| 1 << 32 | published);
-        with_only_a_sign("is past", |_| 1 << 63);
-        at_the_end_of_numbers("is past", |_| u64::MAX);
-        at_the_last_record("is past", |_| u64::MAX - 15);
-        askew("position 24", |_| 24);
-    } }
-}
-
-mod heads_that_go_back {
-    use super::*;
-
-    rows! { two_heads {
-        one_record("went back", 32, 16);
-        to_nothing("went back", 32, 0);
-        askew("went back", 32, 31);
-    } }
-}
-
-pub(super) fn rows() -> Vec<&'static str> {
-    [tails::ROWS, flickering::ROWS, heads::ROWS, heads_that_go_back::ROWS].concat()
-}
+rows! { heads_that_go_back: two_heads {
+    one_record("went back", 32, 16);
+    to_nothing("went back", 32, 0);
+    askew("went back", 32, 31);
+} }
 
 /// The tail alternates between the two, endlessly.
 #[track_caller]
