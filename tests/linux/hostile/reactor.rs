@@ -7,13 +7,12 @@ use bellwire::{Client, Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
-use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
+use bellwire_core::{PeerMemory, Port, Word};
 use bellwire_memfd::pass::{self, SendError};
 use std::os::fd::AsFd;
-use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
-use crate::support::rogue::{Rogue, encode};
+use crate::support::rogue::{EndlessClient, Rogue, encode};
 use crate::support::services::{Echo, services};
 use crate::support::test_server::{Dir, TestServer, patient, provide};
 
@@ -99,33 +98,10 @@ fn rings_without_end_hide_no_missing_lane() {
     assert_eq!(fixture.client::<Echo>().call(&vec![3]).unwrap(), [3]);
 }
 
-/// A lane of 64 MiB full of records, and one more for each that was taken.
 #[test]
 fn a_stop_ends_though_a_client_never_does() {
     let fixture = TestServer::open();
-    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
-    rogue.put(header(Kind::Request, 1, 0), &[]);
-    rogue.take_answers();
-    let epoch = Epoch { number: 2, size: Geometry::LARGE };
-    rogue.link.offer(epoch).unwrap();
-    rogue.write(header(Kind::Switch, epoch.to_wire(), 0), &[]);
-    rogue.link.adopt(epoch);
-    let base = rogue.tail;
-    let lap = header(Kind::Cancel, 1, 0).as_bytes().repeat(4096);
-    for at in 0..1024 {
-        rogue.link.own().write(at << 16, &lap);
-    }
-    let room = epoch.size.size() - 48;
-    rogue.link.own().store(Word::Tail, base + room, Ordering::Release);
-    let over = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&over);
-    let flood = thread::spawn(move || {
-        while !stopped.load(Ordering::Relaxed) {
-            let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
-            rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
-        }
-    });
+    let endless = EndlessClient::start(fixture.run_dir());
     fixture.close();
-    over.store(true, Ordering::Relaxed);
-    flood.join().unwrap();
+    endless.stop();
 }

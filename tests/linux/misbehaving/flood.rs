@@ -7,14 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{CallError, Client, ServerConfig};
-use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
-use zerocopy::IntoBytes;
 
 use crate::support::guard::{scaled, until};
-use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
+use crate::support::rogue::{EndlessClient, Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, TestServer, patient};
 
@@ -206,44 +204,16 @@ fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_
     assert_eq!(fixture.close().turned_away, 2);
 }
 
-/// A lane of 64 MiB full of records, and one more for each that is taken: there is always something to do for this
-/// client.
 #[test]
 fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
-    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
-    rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
-    rogue.take_answers();
-    let epoch = Epoch { number: 2, size: Geometry::LARGE };
-    rogue.link.offer(epoch).unwrap();
-    rogue.write(Header::new(Kind::Switch, Status::Ok, epoch.to_wire(), 0), &[]);
-    rogue.link.adopt(epoch);
-    let base = rogue.tail;
-    // Cancels requests that were answered long ago, again and again.
-    let lap = Header::new(Kind::Cancel, Status::Ok, 1, 0).as_bytes().repeat(4096);
-    for at in 0..1024 {
-        rogue.link.own().write(at << 16, &lap);
-    }
-    let room = epoch.size.size() - 48;
-    rogue.set(Word::Tail, base + room);
-    let over = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&over);
-    let flood = thread::spawn(move || {
-        while !stopped.load(Ordering::Relaxed) {
-            let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
-            rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
-        }
-        rogue
-    });
-    let taken = |rogue: &RogueSession| rogue.link.peer().load(Word::Head, Ordering::Acquire);
+    let endless = EndlessClient::start(fixture.run_dir());
     for call in 0..CALLS {
         let request = call.to_le_bytes().to_vec();
         assert_eq!(good.call(&request).unwrap(), request);
     }
-    over.store(true, Ordering::Relaxed);
-    let rogue = flood.join().unwrap();
-    assert!(taken(&rogue) < base + room, "all of it was taken before {CALLS} calls were answered");
+    assert!(!endless.stop(), "all of it was taken before {CALLS} calls were answered");
 }
 
 #[test]

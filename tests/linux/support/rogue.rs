@@ -1,11 +1,12 @@
 //! A peer that speaks the protocol by hand, and sends arbitrary messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use bellwire::RunDir;
-use bellwire_core::lane::Lanes;
-use bellwire_core::sync::Ordering;
+use bellwire_core::lane::{Epoch, Lanes};
+use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
     Attach, BOARD_SIZE, BoardHeader, BoardWord, CloseReason, Doorbell, Header, Hello, Kind,
     MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState,
@@ -371,6 +372,51 @@ impl RogueSession {
             // Its lane may have grown meanwhile.
             assert!(matches!(message, Message::Ring | Message::Lane(_)), "{message:?}");
         }
+    }
+}
+
+/// A client that has always something to do for its server: a lane of 64 MiB full of records, and one more for each that
+/// is taken.
+pub(crate) struct EndlessClient {
+    flood: JoinHandle<RogueSession>,
+    over: Arc<AtomicBool>,
+    full: u64,
+}
+
+impl EndlessClient {
+    pub(crate) fn start(run_dir: &RunDir) -> Self {
+        let mut rogue = Rogue::connect(run_dir, "echo").open();
+        rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
+        rogue.take_answers();
+        let epoch = Epoch { number: 2, size: Geometry::LARGE };
+        rogue.link.offer(epoch).unwrap();
+        rogue.write(Header::new(Kind::Switch, Status::Ok, epoch.to_wire(), 0), &[]);
+        rogue.link.adopt(epoch);
+        let base = rogue.tail;
+        // Cancels requests that were answered long ago, again and again.
+        let lap = Header::new(Kind::Cancel, Status::Ok, 1, 0).as_bytes().repeat(4096);
+        for at in 0..1024 {
+            rogue.link.own().write(at << 16, &lap);
+        }
+        let room = epoch.size.size() - 48;
+        rogue.set(Word::Tail, base + room);
+        let over = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&over);
+        let flood = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
+                rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
+            }
+            rogue
+        });
+        Self { flood, over, full: base + room }
+    }
+
+    /// Whether the server has taken a whole lane of records.
+    pub(crate) fn stop(self) -> bool {
+        self.over.store(true, Ordering::Relaxed);
+        let rogue = self.flood.join().unwrap();
+        rogue.link.peer().load(Word::Head, Ordering::Acquire) >= self.full
     }
 }
 
