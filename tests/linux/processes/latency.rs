@@ -5,7 +5,6 @@
 //! how much later Bellwire's ends are.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,11 +18,11 @@ use bellwire::{
 };
 use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
-use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience, until};
 use crate::support::kernel;
+use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, echo};
 use crate::support::test_server::{Dir, patient};
 
@@ -302,7 +301,10 @@ impl Survivors {
             assert_eq!(server.hear(), "came 1");
         }
         threads.remove(CHATTER);
-        threads.iter().for_each(|thread| kernel::wait_until_parked(*thread));
+        for thread in &threads {
+            let syscall = format!("/proc/self/task/{thread}/syscall");
+            Thread(Some(syscall.into())).wait_until_parked();
+        }
         threads
     }
 
@@ -345,25 +347,7 @@ fn who_waits_for_a_provider_that_lives_and_does_nothing_is_not_woken() {
     let survivors = Survivors::start(&dir.run_dir);
     let mut server = provider(&dir);
     let threads = survivors.meet(&mut server);
-    let sleeps = |thread: &i32| {
-        let path = format!("/proc/self/task/{thread}/status");
-        let status = fs::read_to_string(path).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
-    // A thread that was seen parked may still be going to sleep: the second reading sees only sleepers.
-    let woken: Vec<Vec<u64>> = (0..2)
-        .map(|_| {
-            let before: Vec<u64> = threads.iter().map(sleeps).collect();
-            // That nothing happens can only be shown by waiting.
-            let span = Timespec { tv_sec: 2, tv_nsec: 0 };
-            let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
-            assert!(matches!(slept, NanosleepRelativeResult::Ok));
-            threads.iter().map(sleeps).zip(before).map(|(now, before)| now - before).collect()
-        })
-        .collect();
-    let quiet = vec![0; threads.len()];
-    assert!(woken.contains(&quiet), "{:?}: {woken:?}", survivors.kinds);
+    kernel::nobody_wakes(|| threads.iter().copied().map(kernel::thread_sleeps).sum());
 }
 
 /// A server in this process, whose held handlers are all released on command.

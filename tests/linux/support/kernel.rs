@@ -9,10 +9,12 @@ use std::process::Command;
 
 use bellwire::RunDir;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{
+    ClockId, CpuSet, NanosleepRelativeResult, Timespec, clock_nanosleep_relative,
+    sched_getaffinity, sched_setaffinity,
+};
 
 use super::child::Process;
-use super::guard::until;
 
 /// Whether unshare(1) makes user namespaces here; says so if not.
 pub(crate) fn can_unshare() -> bool {
@@ -100,20 +102,31 @@ pub(crate) fn sleeps(pid: u32) -> u64 {
     statuses.map(|status| field(&status.unwrap(), "voluntary_ctxt_switches:")).sum()
 }
 
+/// Voluntary context switches of a thread of this process.
+pub(crate) fn thread_sleeps(thread: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    field(&status, "voluntary_ctxt_switches:")
+}
+
+/// Nobody whose sleeps are counted wakes up within a time that is longer than any slice of time in the code. That nothing
+/// happens can only be shown by waiting.
+#[track_caller]
+pub(crate) fn nobody_wakes(sleeps: impl Fn() -> u64) {
+    let woken = || {
+        let before = sleeps();
+        let span = Timespec { tv_sec: 2, tv_nsec: 0 };
+        let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
+        assert!(matches!(slept, NanosleepRelativeResult::Ok));
+        sleeps() - before
+    };
+    // On a busy machine a thread may look asleep while it is still going to sleep: the second reading sees only
+    // sleepers.
+    assert!(woken() == 0 || woken() == 0, "somebody wakes up");
+}
+
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().parse().unwrap()
-}
-
-/// Waits until a thread of this process sleeps in a system call that waits for a doorbell.
-pub(crate) fn wait_until_parked(thread: i32) {
-    let calls = [libc::SYS_futex_waitv, libc::SYS_futex, libc::SYS_ppoll];
-    until("the thread parks", || {
-        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-        let text = text.expect("the thread ended instead of parking");
-        let call = text.split_whitespace().next().and_then(|call| call.parse().ok());
-        call.is_some_and(|call: libc::c_long| calls.contains(&call))
-    });
 }
 
 /// The processors that the calling thread may use.
