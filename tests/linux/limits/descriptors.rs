@@ -107,7 +107,7 @@ fn a_server_with_few_descriptors(doorbell: &str) {
     let mut refused = 0;
     for free in 0..ENOUGH {
         server.ask(&format!("leave {free}"));
-        let config = patient().connect_timeout(Duration::from_millis(300));
+        let config = patient().connect_timeout(Duration::from_millis(100));
         let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
         if let Err(error) = late.connect() {
             refused += 1;
@@ -149,7 +149,7 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let mut server = Process::start("limits descriptors", &dir.run_dir);
     server.ask("serve eventfd");
     server.ask("leave 0");
-    let config = patient().connect_timeout(Duration::from_millis(300));
+    let config = patient().connect_timeout(Duration::from_millis(100));
     let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
     late.connect().unwrap_err();
     let told = server.ask("incidents");
@@ -159,7 +159,7 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
     until("it is let in", || later.call(&vec![2]).is_ok());
     server.ask("leave 0");
-    let config = patient().connect_timeout(Duration::from_millis(300));
+    let config = patient().connect_timeout(Duration::from_millis(100));
     Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
     let told = server.ask("incidents");
     assert!(told.starts_with("2 "), "{told}");

@@ -27,7 +27,7 @@ use crate::support::services::{Echo, Hold, Numbers, echo};
 use crate::support::test_server::{Dir, patient};
 
 /// Deaths of each kind.
-const KILLS: usize = 300;
+const KILLS: usize = 100;
 /// How much later than twice what the observers take an end may be, at the 99th percentile. Alone on a machine it is a
 /// few milliseconds; other tests run beside this one, and each processor is busy besides.
 const LATER: Duration = Duration::from_millis(20);

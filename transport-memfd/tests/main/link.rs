@@ -111,7 +111,7 @@ fn another_thread_cancels_a_park() {
 #[test]
 fn who_cancels_and_is_gone_is_heard_at_once() {
     let mut late = 0;
-    for round in 0..2_000 {
+    for round in 0..600 {
         let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
         let canceller = waiter.canceller().unwrap();
         let (begun, delay) = (&AtomicBool::new(false), round % 200);
@@ -131,8 +131,8 @@ fn who_cancels_and_is_gone_is_heard_at_once() {
             late += u32::from(clock::now().since(began) >= Duration::from_millis(90));
         });
     }
-    // Others may want the processors now and then. Unseen cancellations were 264.
-    assert!(late < 50, "{late}");
+    // Others may want the processors now and then. Of 2000, unseen cancellations were 264.
+    assert!(late < 20, "{late}");
 }
 
 #[test]
