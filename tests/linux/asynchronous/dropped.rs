@@ -13,13 +13,18 @@ fn one_worker() -> TestServer {
 }
 
 #[test]
-fn a_call_that_is_dropped_before_its_handler_began_never_reaches_it() {
+fn calls_and_batches_that_are_dropped_before_their_handler_began_never_reach_it() {
     in_each_runtime(async || {
         let fixture = one_worker();
         let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
         let call = |who: u64| {
             let session = session.clone();
-            tokio::spawn(async move { session.call(&who).await })
+            tokio::spawn(async move {
+                match who % 2 {
+                    0 => session.call_batch(&[who, who]).await.map(drop),
+                    _ => session.call(&who).await.map(drop),
+                }
+            })
         };
         let first = call(1);
         until("the first is held", || fixture.arrivals.so_far() == [1]).await;
@@ -31,15 +36,20 @@ fn a_call_that_is_dropped_before_its_handler_began_never_reaches_it() {
         }
         assert_eq!((session.stats().failed, session.stats().in_flight), (10, 1));
         until("the cancellations are taken", || fixture.stats().refused == 10).await;
+        let soon = Duration::from_millis(5);
+        let late = session.call_batch_within(&[5], soon).await;
+        assert!(matches!(late, Err(CallError::Deadline { executed: Executed::Maybe })), "{late:?}");
+        until("that is taken, too", || fixture.stats().refused == 11).await;
         fixture.release();
-        assert_eq!(first.await.unwrap().unwrap(), 1);
-        assert_eq!(call(2).await.unwrap().unwrap(), 2);
-        assert_eq!(fixture.arrivals.so_far(), [2], "no handler saw those that were dropped");
+        first.await.unwrap().unwrap();
+        assert_eq!(session.call(&2).await.unwrap(), 2);
+        assert_eq!(session.call_batch(&[3, 4]).await.unwrap().len(), 2);
+        assert_eq!(fixture.arrivals.so_far(), [2, 3, 4], "no handler saw those that were dropped");
         let stats = settled(&session);
-        assert_eq!((stats.made, stats.answered, stats.failed), (12, 2, 10));
+        assert_eq!((stats.made, stats.answered, stats.failed), (14, 3, 11));
         drop(session);
         let stats = fixture.close();
-        assert_eq!((stats.accepted, stats.answered, stats.refused), (12, 2, 10));
+        assert_eq!((stats.accepted, stats.answered, stats.refused), (14, 3, 11));
     });
 }
 

@@ -12,7 +12,7 @@ use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer};
 
 #[test]
-fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
+fn a_provider_that_is_killed_fails_every_call_and_batch_and_its_successor_is_found() {
     in_each_runtime(async || {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
@@ -22,7 +22,12 @@ fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
         let mut calls = JoinSet::new();
         for who in 0..100_u64 {
             let session = session.clone();
-            calls.spawn(async move { session.call(&who).await });
+            calls.spawn(async move {
+                match who % 2 {
+                    0 => session.call(&who).await.map(drop),
+                    _ => session.call_batch(&[who, who + 1]).await.map(drop),
+                }
+            });
         }
         until("all are sent", || session.stats().made == 100).await;
         let ran = killed(server, calls).await;
@@ -31,11 +36,15 @@ fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
             "the one in the handler, and those that were read with it: {ran}"
         );
         assert!(!session.is_open());
-        let gone = session.call(&1).await;
-        assert!(matches!(gone, Err(CallError::PeerGone { executed: Executed::No })), "{gone:?}");
+        for gone in [session.call(&1).await.map(drop), session.call_batch(&[1]).await.map(drop)] {
+            assert!(
+                matches!(gone, Err(CallError::PeerGone { executed: Executed::No })),
+                "{gone:?}"
+            );
+        }
         assert_eq!(settled(&session).failed, 100);
 
-        assert!(matches!(client.call(&1).await, Err(CallError::Absent { .. })));
+        assert!(matches!(client.call_batch(&[1]).await, Err(CallError::Absent { .. })));
         assert_eq!(client.state(), State::Absent);
         let mut next = Process::start("server", &dir.run_dir);
         assert_eq!(next.ask("open"), "opened");

@@ -37,8 +37,13 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
             tokio::spawn(async move { session.call(&who).await })
         };
         let waiting: Vec<_> = (0..300).map(|nth| call(1 << 32 | nth)).collect();
-        let fails = session.backpressure(Backpressure::Fail).call(&9).await;
-        assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
+        let batch = tokio::spawn({
+            let session = session.backpressure(Backpressure::Wait);
+            async move { session.call_batch(&[7; 100]).await }
+        });
+        let fails = session.backpressure(Backpressure::Fail);
+        let failed = [fails.call(&9).await.map(drop), fails.call_batch(&[9; 100]).await.map(drop)];
+        assert!(failed.iter().all(|failed| matches!(failed, Err(CallError::WouldBlock))));
         for task in waiting.iter().step_by(2) {
             task.abort();
         }
@@ -58,15 +63,13 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
             }
         }
         assert_eq!(answered, 150);
+        let answers: Result<Vec<u64>, _> = batch.await.unwrap().unwrap().into_iter().collect();
+        assert_eq!(answers.unwrap(), [7; 100]);
         calls.join_all().await;
         let stats = settled(&session);
-        assert_eq!((stats.made, stats.answered), (sent + 150, sent + 150));
+        assert_eq!((stats.made, stats.answered), (sent + 151, sent + 151));
         assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
-        assert_eq!(
-            session.backpressure(Backpressure::Fail).call(&5).await.unwrap(),
-            5,
-            "nobody waits"
-        );
+        assert_eq!(fails.call(&5).await.unwrap(), 5, "nobody waits");
     });
 }
 
