@@ -1,6 +1,5 @@
 //! Providers that close during the handshake: they leave, and another one comes, or they listen still.
 
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use bellwire::Client;
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::parked::Thread;
+use crate::support::parked::park;
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, patient};
@@ -59,22 +58,15 @@ fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
     let mut dying = Process::start("server", &dir.run_dir);
     // It is killed as it is.
     std::mem::forget(Stopped::new(&dying));
-    thread::scope(|scope| {
-        let (begins, begun) = channel();
-        let waiting = scope.spawn({
-            let dir = &dir;
-            move || {
-                let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
-                begins.send(Thread::this()).unwrap();
-                client.wait_available(PATIENCE).unwrap().call(&vec![7]).unwrap()
-            }
-        });
-        // It waits for a WELCOME.
-        begun.recv().unwrap().wait_until_parked();
-        dying.kill();
-        let _server = Process::start("server", &dir.run_dir);
-        assert_eq!(waiting.join().unwrap(), [7]);
+    let run_dir = dir.run_dir.clone();
+    // It waits for a WELCOME.
+    let waiting = park(move || {
+        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        client.wait_available(PATIENCE).unwrap().call(&vec![7]).unwrap()
     });
+    dying.kill();
+    let _server = Process::start("server", &dir.run_dir);
+    assert_eq!(waiting.join().unwrap(), [7]);
 }
 
 /// The same, of a task.
