@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bellwire::{CallError, Executed, Geometry, LaneConfig, ServerConfig, Status};
+use bellwire::{CallError, Executed, Geometry, LaneConfig, ServerConfig};
 
-use super::{Doubler, Setup, declined, double, failed, in_short};
+use super::{Doubler, Setup, double, failed, in_short};
 use crate::support::services::Hold;
 use crate::support::test_server::{TestServer, patient};
 
@@ -103,15 +103,6 @@ fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
     let gone = session.call_many(&[1, 2], each).unwrap_err();
     assert!(matches!(gone, CallError::PeerGone { .. }), "{gone}");
     assert_eq!(told, 2);
-}
-
-#[test]
-fn each_call_that_a_handler_fails_fails_alone() {
-    let mut setup = Setup::by_item(ServerConfig::default());
-    let mut answers = vec![Ok(0); 3];
-    let each = |nth: usize, answer| answers[nth] = in_short([answer]).remove(0);
-    setup.session().call_many(&[1, 100, 200], each).unwrap();
-    assert_eq!(answers, [Ok(2), failed(100), declined(Status::Panicked)]);
 }
 
 #[test]

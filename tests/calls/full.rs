@@ -202,17 +202,6 @@ fn who_wants_to_grow_does_so_to_the_limit_and_then_waits_or_fails() {
 }
 
 #[test]
-fn a_growing_lane_is_at_most_four_sizes_ahead_of_its_reader() {
-    let limits = Limits::default();
-    let mut slow =
-        Slow::with(config(Backpressure::Grow).lane(config(Backpressure::Grow).lane.limits(limits)));
-    slow.fill(|session, number| session.submit(&number));
-    let (size, grows, _) = slow.lane();
-    assert_eq!((size, grows), (LEAST << 4, 4));
-    slow.close(0);
-}
-
-#[test]
 fn many_calls_grow_the_lane_instead_of_waiting_for_room() {
     let mut slow = Slow::chosen(Backpressure::Grow);
     let caller = Thread::this();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ErrorKind, RefuseCode, RunDir, ServerConfig, Service};
+use bellwire::{Client, ErrorKind, RefuseCode, RunDir, ServerConfig, Service};
 use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versions};
 use bellwire_core::{Geometry, Limits};
 
@@ -186,12 +186,4 @@ fn a_provider_that_says_hello_too_breaks_the_handshake() {
 fn a_call_says_why_the_provider_refused() {
     let refuse = bellwire_core::wire::Refuse::new(RefuseCode::Quota, "come again later");
     fails(&encode(&Message::Refuse(refuse)), ErrorKind::Refused, "come again later");
-}
-
-#[test]
-fn a_provider_of_nothing_is_absent() {
-    let dir = Dir::new();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
-    let error = client.call(&vec![1]).unwrap_err();
-    assert!(matches!(error, CallError::Absent { .. }), "{error}");
 }

@@ -17,7 +17,7 @@ fn each(test: impl Fn(ServerConfig)) {
     for backend in [Backend::Epoll, Backend::IoUring] {
         let config = || ServerConfig::default().backend(backend);
         let fixture = TestServer::with(config());
-        let in_use = fixture.backend();
+        let in_use = fixture.server.backend();
         fixture.close();
         match in_use.why_not {
             None => assert_eq!(in_use.backend, backend),
@@ -36,7 +36,7 @@ fn calls_are_answered_hot_and_parked() {
         for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
             let backend = config.backend;
             let fixture = TestServer::with(config.clone().spin(spin));
-            assert_eq!(fixture.backend(), InUse { backend, why_not: None });
+            assert_eq!(fixture.server.backend(), InUse { backend, why_not: None });
             let mut client = fixture.client::<Echo>();
             for at in 0..1000_u32 {
                 let said = at.to_le_bytes().to_vec();
@@ -183,7 +183,7 @@ fn what_this_system_does_not_have_is_replaced_and_said() {
     let config = ServerConfig::default().backend(Backend::ThreadPool);
     let fixture = TestServer::with(config);
     assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
-    let in_use = fixture.backend();
+    let in_use = fixture.server.backend();
     assert_eq!(in_use.backend, Backend::Epoll);
     assert!(in_use.why_not.unwrap().contains("Windows"), "{in_use:?}");
 }

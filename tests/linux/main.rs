@@ -50,7 +50,6 @@ mod netipc;
 #[cfg(feature = "observe")]
 mod observe;
 mod processes;
-mod regressions;
 mod resize;
 mod scale;
 mod snapshots;

@@ -1,10 +1,8 @@
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, Fault, Geometry, Limits, ServeError, Server, Service,
-    Session, State, Status, Whose,
+    CallError, Client, ErrorKind, Executed, Fault, Geometry, ServeError, Server, State, Status,
 };
 
 use crate::support::child::Process;
-use crate::support::guard::PATIENCE;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
 use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
@@ -66,51 +64,6 @@ fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
     assert_eq!(error.executed(), Executed::Maybe);
     let stats = parse_stats(&server.ask("stop"));
     assert_eq!((stats.answered, stats.refused, stats.poisoned), (1, 1, 0));
-}
-
-/// Sends a request without waiting for its answer, then waits for it.
-fn submit<S: Service>(session: &mut Session<S>, request: &S::Request) -> S::Response {
-    let ticket = session.submit(request).unwrap();
-    let (answered, answer) = session.wait_reply(PATIENCE).unwrap();
-    assert_eq!(answered, ticket);
-    answer.unwrap()
-}
-
-#[test]
-fn an_answer_too_large_for_the_lane_makes_it_grow() {
-    let dir = Dir::new();
-    let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
-    assert_eq!(client.call(&Moody::RAMBLE).unwrap(), vec![0; 1 << 20]);
-    assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
-    let session = client.session().unwrap();
-    assert_eq!(submit(session, &Moody::RAMBLE), vec![0; 1 << 20]);
-    let stats = session.stats();
-    assert!(stats.answers.grows > 0 && stats.answers.size > 16 << 10, "{stats:?}");
-    assert_eq!((stats.requests.size, stats.requests.grows), (16 << 10, 0));
-    assert_eq!(parse_stats(&server.ask("stop")).admitted, 1, "one session, all along");
-}
-
-#[test]
-fn a_request_too_large_for_the_lane_makes_it_grow_up_to_the_limit() {
-    let dir = Dir::new();
-    let mut server = Process::start("server", &dir.run_dir);
-    let limits = Limits { max_message: 100_000, ..Limits::default() };
-    let config = patient().lane(patient().lane.limits(limits));
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
-    let limit = client.connect().unwrap().max_request();
-    assert_eq!(limit, 100_000);
-    let error = client.call(&vec![0; limit as usize + 1]).unwrap_err();
-    assert_eq!(error.executed(), Executed::No);
-    let CallError::TooLarge { len, limit: said, whose } = error else { panic!("{error}") };
-    assert_eq!((len, said, whose), (limit + 1, limit, Whose::Own));
-    let most = vec![7; limit as usize];
-    assert_eq!(client.call(&most).unwrap(), most);
-    let session = client.session().unwrap();
-    assert_eq!(submit(session, &most), most);
-    let stats = session.stats();
-    assert!(stats.requests.grows > 0 && stats.requests.size > 16 << 10, "{stats:?}");
-    assert_eq!(parse_stats(&server.ask("stop")).admitted, 1, "one session, all along");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 use std::ops::Deref;
 
 use bellwire::{
-    Caller, Client, ClientConfig, Geometry, HandlerError, InUse, IncidentCause, LaneConfig,
-    Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
+    Caller, Client, ClientConfig, Geometry, HandlerError, IncidentCause, LaneConfig, Publisher,
+    RunDir, Server, ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ pub(crate) struct Reconciled(Option<Server>);
 pub(crate) struct TestServer {
     /// Before the server, which waits for its handlers: fields are dropped in their order.
     gate: OpenAtEnd,
-    server: Reconciled,
+    pub(crate) server: Reconciled,
     dir: Dir,
     pub(crate) numbers: Publisher<Numbers>,
     pub(crate) arrivals: Arrivals,
@@ -124,11 +124,6 @@ impl TestServer {
     /// What clients did that the server did not put up with.
     pub(crate) fn offences(&self) -> Vec<IncidentCause> {
         self.server.incidents().into_iter().map(|incident| incident.cause).collect()
-    }
-
-    /// What the reactor waits with.
-    pub(crate) fn backend(&self) -> InUse {
-        self.server.backend()
     }
 
     /// The counters of one service.

@@ -107,17 +107,3 @@ fn a_session_rung_by_futex_has_nothing_to_poll() {
     let mut client = fixture.client::<Echo>();
     assert!(client.session().unwrap().as_fd().is_none());
 }
-
-#[test]
-fn a_server_rung_by_its_sockets_answers_too() {
-    let config = ServerConfig::default().doorbell(Doorbell::Socket);
-    let fixture = TestServer::with(config);
-    let mut clients: Vec<_> = (0..3).map(|_| fixture.client::<Echo>()).collect();
-    for round in 0..200_u8 {
-        for client in &mut clients {
-            assert_eq!(client.call(&vec![round]).unwrap(), [round]);
-        }
-    }
-    drop(clients);
-    assert_eq!(fixture.close().answered, 600);
-}

@@ -124,25 +124,6 @@ fn a_refusal_is_a_state_with_its_sentence() {
 }
 
 #[test]
-fn a_refused_call_says_who_refused_and_why() {
-    let dir = Dir::new();
-    let listener = RogueListener::bind(&dir.run_dir, "echo");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let refuse = Refuse::new(RefuseCode::Token, "another invocation");
-            listener.accept().send(&Message::Refuse(refuse), &[]);
-        });
-        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
-        let error = client.call(&vec![1]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Refused);
-        let CallError::Refused { code: RefuseCode::Token, reason, .. } = error else {
-            panic!("{error}")
-        };
-        assert_eq!(&*reason, "another invocation");
-    });
-}
-
-#[test]
 fn another_version_is_a_state_with_both_ranges() {
     let mut exchange = RogueHandshake::begin();
     let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Incompatible, "new")), 0);

@@ -4,6 +4,7 @@ use bellwire::{Client, IncidentCause, PeerFault, ServerStats};
 use bellwire_core::Word;
 use bellwire_core::wire::{Header, Kind, Status};
 
+use crate::support::guard::until;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
 use crate::support::test_server::TestServer;
@@ -114,4 +115,17 @@ fn many_liars_at_once_disturb_nobody() {
     drop(good);
     let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.answered), (32, 32));
+}
+
+/// A client that closes its socket without a Close record is gone, though its process lives: the socket stays
+/// readable for ever, and the reactor polled it for ever.
+#[test]
+fn a_client_that_hangs_up_without_a_close_is_let_go() {
+    let fixture = TestServer::open();
+    let rogues: Vec<_> = (0..3).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
+    until("all are seated", || fixture.stats().sessions == 3);
+    drop(rogues);
+    until("all seats are free", || fixture.stats().sessions == 0);
+    let stats = fixture.close();
+    assert_eq!((stats.admitted, stats.poisoned), (3, 0));
 }

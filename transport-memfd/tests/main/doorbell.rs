@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire_core::sync::Ordering;
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::{CancelWord, Eventfd, Woke, futex_wait_any};
-use bellwire_memfd::poll::{Epoll, Events, Interest, Trigger, wait_readable};
+use bellwire_memfd::poll::wait_readable;
 
 use crate::support::{patience, region, thread_id, wait_until_parked};
 
@@ -96,32 +96,6 @@ fn draining_does_not_block_on_an_eventfd_that_a_peer_made_blocking() {
     let bell = Eventfd::create().unwrap();
     rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::empty()).unwrap();
     assert!(!bell.drain());
-}
-
-#[test]
-fn an_edge_is_told_once_and_a_level_until_it_is_drained() {
-    let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
-    let mut epoll = Epoll::create().unwrap();
-    epoll.add(&edge, 1, Interest::readable(Trigger::Edge)).unwrap();
-    epoll.add(&level, 2, Interest::readable(Trigger::Level)).unwrap();
-    let mut events = Events::with_capacity(8);
-    let mut tokens = |epoll: &mut Epoll| {
-        epoll.wait(&mut events, Some(Duration::ZERO)).unwrap();
-        let mut tokens: Vec<_> = events.iter().filter(|e| e.readable).map(|e| e.token).collect();
-        tokens.sort_unstable();
-        tokens
-    };
-    assert_eq!(tokens(&mut epoll), [0; 0]);
-    edge.ring();
-    level.ring();
-    assert_eq!(tokens(&mut epoll), [1, 2]);
-    assert_eq!(tokens(&mut epoll), [2]);
-    edge.ring();
-    level.drain();
-    assert_eq!(tokens(&mut epoll), [1], "never read, and yet each ring is an edge");
-    epoll.delete(&edge).unwrap();
-    edge.ring();
-    assert_eq!(tokens(&mut epoll), [0; 0]);
 }
 
 #[test]
