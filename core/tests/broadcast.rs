@@ -72,12 +72,6 @@ impl Ring {
         (0..records).for_each(|_| self.send());
     }
 
-    fn end(&self, next: u32) {
-        let mut writer = self.writer.borrow_mut().take().unwrap();
-        writer.end(self, next);
-        *self.writer.borrow_mut() = Some(writer);
-    }
-
     fn overwrite(&self, at: u64, bytes: &[u8]) {
         let at = at as usize;
         self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
@@ -129,23 +123,6 @@ impl ReceiveMemory for Ring {
 }
 
 #[test]
-fn a_reader_that_keeps_up_gets_every_record() {
-    let ring = Ring::new(900);
-    let mut reader = Receiver::new(RING, 1);
-    let mut copy = Vec::new();
-    assert_eq!(reader.try_next(&ring, &mut copy), Ok(Received::Nothing));
-    for sequence in 1..5_000 {
-        ring.send();
-        assert!(reader.has_news(&ring));
-        let len = payload(sequence, 900).len();
-        let record = Received::Record { sequence, len, missed: 0 };
-        assert_eq!(reader.try_next(&ring, &mut copy), Ok(record));
-        ring.is_right(sequence, &copy[..len]);
-        assert_eq!(reader.try_next(&ring, &mut copy), Ok(Received::Nothing));
-    }
-}
-
-#[test]
 fn a_reader_that_falls_behind_goes_on_at_the_oldest_record_and_knows_how_many_it_missed() {
     for longest in [0, 40, 1008] {
         let ring = Ring::new(longest);
@@ -187,59 +164,6 @@ fn the_newest_is_found_at_once_and_only_once() {
         ring.is_right(sequence, &copy[..len]);
         assert_eq!(reader.newest(&ring, &mut copy), Ok(Received::Nothing));
     }
-}
-
-#[test]
-fn a_reader_starts_now_or_at_the_oldest() {
-    let ring = Ring::new(0);
-    let mut early = Receiver::new(RING, 1);
-    assert_eq!(early.skip_to_now(&ring), Ok(true));
-    assert_eq!(early.next_sequence(), Some(1), "nothing was there");
-    ring.send_many(1_000);
-    let mut copy = Vec::new();
-    let mut now = Receiver::new(RING, 1);
-    assert_eq!(now.skip_to_now(&ring), Ok(true));
-    assert_eq!(now.try_next(&ring, &mut copy), Ok(Received::Nothing));
-    ring.send();
-    let record = Received::Record { sequence: 1_001, len: 0, missed: 0 };
-    assert_eq!(now.try_next(&ring, &mut copy), Ok(record));
-    let mut oldest = Receiver::from_oldest(RING);
-    let record = Received::Record { sequence: 1_002 - 4096 / 16, len: 0, missed: 0 };
-    assert_eq!(oldest.try_next(&ring, &mut copy), Ok(record), "a ring of 256 records");
-}
-
-#[test]
-fn the_end_of_a_ring_names_the_next_one_behind_all_records() {
-    let ring = Ring::new(100);
-    let mut reader = Receiver::new(RING, 1);
-    let mut late = Receiver::new(RING, 1);
-    ring.send_many(2);
-    ring.end(7);
-    let mut copy = Vec::new();
-    for sequence in 1..=2 {
-        let found = reader.try_next(&ring, &mut copy).unwrap();
-        assert!(matches!(found, Received::Record { sequence: found, .. } if found == sequence));
-    }
-    for _ in 0..2 {
-        assert_eq!(reader.try_next(&ring, &mut copy), Ok(Received::Next { number: 7 }));
-        assert_eq!(late.newest(&ring, &mut copy), Ok(Received::Next { number: 7 }));
-    }
-    assert_eq!(late.skip_to_now(&ring), Ok(true));
-    assert_eq!(late.try_next(&ring, &mut copy), Ok(Received::Next { number: 7 }));
-    // In the next ring it goes on with what it expected.
-    let next = BroadcastRing { number: 7, size: Geometry::SMALLEST };
-    let resumed = Receiver::new(next, 3).expecting(reader.next_sequence().unwrap());
-    assert_eq!(resumed.next_sequence(), Some(3));
-}
-
-#[test]
-fn a_payload_above_a_quarter_of_the_ring_is_refused_and_writes_nothing() {
-    let ring = Ring::new(0);
-    let mut writer = Transmitter::new(RING, &ring);
-    assert_eq!(writer.max_payload(), 1008);
-    assert!(writer.send(&ring, 1, &[1; 1009]).is_err());
-    assert_eq!(Receiver::new(RING, 1).try_next(&ring, &mut Vec::new()), Ok(Received::Nothing));
-    writer.send(&ring, 1, &[1; 1008]).unwrap();
 }
 
 #[test]
