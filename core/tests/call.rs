@@ -1,10 +1,10 @@
 //! The calling machine, against a peer that is written by hand.
 
 use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Outgoing, Reply, SubmitError, Ticket};
-use bellwire_core::lane::{Lanes, PushError};
+use bellwire_core::lane::Lanes;
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Executed, Geometry, PeerFault, PeerMemory, Whose, Word};
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{Geometry, PeerFault, PeerMemory, Word};
 use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
 
@@ -53,10 +53,6 @@ impl Pair {
     fn arrival(&mut self) -> Result<Option<Arrival>, PeerFault> {
         let end = &self.ends[0];
         self.calls.next_reply(&mut self.lanes, end.own(), end.peer(), &mut self.buffer)
-    }
-
-    fn executed(&mut self, ticket: Ticket) -> Executed {
-        self.calls.executed(&mut self.lanes, self.ends[0].peer(), ticket)
     }
 
     /// The other end writes a record.
@@ -157,21 +153,6 @@ fn a_cancel_that_finds_no_room_is_left_out() {
     assert!(pair.abandon(last.unwrap()));
 }
 
-#[test]
-fn a_close_ends_the_session_after_what_came_before_it() {
-    let mut pair = Pair::new();
-    pair.submit(&[]).unwrap();
-    pair.send(Kind::Response, 1, &[]);
-    pair.other.push_close(pair.ends[1].own(), CloseReason::Stopping);
-    let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
-    assert!(pair.reply().unwrap().is_some());
-    assert_eq!(pair.calls.closed(), None);
-    assert_eq!(pair.reply(), Ok(None));
-    assert_eq!(pair.calls.closed(), Some(CloseReason::Stopping));
-    assert_eq!(pair.submit(&[]), Err(SubmitError::Closed));
-    assert_eq!(pair.reply(), Ok(None));
-}
-
 /// A switch stays where it is until it is followed; a record that reports released memory is taken.
 #[test]
 fn switches_and_trims_are_handed_out() {
@@ -183,43 +164,6 @@ fn switches_and_trims_are_handed_out() {
         let Ok(Some(Arrival::Switch(switch))) = pair.arrival() else { panic!("a switch") };
         assert_eq!((switch.at(), switch.kind, switch.id), (16, Kind::Switch, 1));
     }
-}
-
-#[test]
-fn whether_a_handler_ran_is_known_from_what_was_taken() {
-    let mut pair = Pair::new();
-    let tickets: Vec<_> = (0..3).map(|len| pair.submit(&vec![0; len * 20]).unwrap()).collect();
-    assert_eq!(pair.executed(tickets[0]), Executed::No, "not even published");
-    pair.commit();
-    for taken in 0..3 {
-        for (at, ticket) in tickets.iter().enumerate() {
-            let expected = if at < taken { Executed::Maybe } else { Executed::No };
-            assert_eq!(pair.executed(*ticket), expected, "request {at}, {taken} taken");
-        }
-        pair.take().unwrap();
-    }
-    pair.send(Kind::Response, 1, &[]);
-    pair.reply().unwrap().unwrap();
-    assert_eq!(pair.executed(tickets[0]), Executed::Maybe, "answered");
-}
-
-#[test]
-fn a_refused_submit_writes_nothing_and_uses_no_number() {
-    let mut pair = Pair::new();
-    let max = pair.lanes.max_payload();
-    let (len, limit) = (max as u64 + 1, max as u64);
-    let limit = SubmitError::Push(PushError::TooLarge { len, limit, whose: Whose::Own });
-    assert_eq!(pair.submit(&vec![0; max + 1]), Err(limit));
-    assert_eq!(pair.calls.in_flight(), 0);
-    assert_eq!(pair.submit(&vec![0; max]).unwrap().id(), 1);
-    while pair.submit(&vec![0; max]).is_ok() {}
-    let in_flight = pair.calls.in_flight();
-    assert!(matches!(pair.submit(&vec![0; max]), Err(SubmitError::Push(PushError::Full { .. }))));
-    assert_eq!(pair.calls.in_flight(), in_flight);
-    assert_eq!(
-        pair.submit(&[]).map(Ticket::id).unwrap_or(in_flight as u64 + 1),
-        in_flight as u64 + 1
-    );
 }
 
 /// The window is counted from the oldest unanswered request: one that is never answered closes it.
