@@ -219,7 +219,7 @@ fn what_nobody_asked_for_is_closed_where_that_may_block() {
 }
 
 #[test]
-fn what_comes_with_a_lie_is_closed_where_that_may_block() {
+fn what_comes_with_a_violation_is_closed_where_that_may_block() {
     let (wire, mut control) = start();
     wire.message(&Message::Ring, &[1, 2]);
     let error = control.take_in(&wire).unwrap_err();
@@ -259,9 +259,9 @@ fn a_lane_that_cannot_be_mapped_now_is_kept() {
 fn a_lane_that_is_none_is_closed_where_that_may_block() {
     let (wire, mut control) = start();
     wire.lane(2, 20);
-    let lie = PeerFault::Memory { what: "a lane", why: "a seal is missing" };
-    let lied = control.follow(&wire, epoch(2), |_| Err::<(), _>(lie.into()));
-    assert_eq!(lied, Err(lie.into()));
+    let violation = PeerFault::Memory { what: "a lane", why: "a seal is missing" };
+    let found = control.follow(&wire, epoch(2), |_| Err::<(), _>(violation.into()));
+    assert_eq!(found, Err(violation.into()));
     assert_eq!(wire.fates(), [Fate::Closed(20)]);
 }
 
@@ -278,7 +278,7 @@ fn memory_that_did_not_fit_is_closed_when_it_comes_after_all() {
 }
 
 #[test]
-fn memory_that_went_with_its_peer_is_no_lie() {
+fn memory_that_went_with_its_peer_is_no_violation() {
     let (wire, mut control) = start();
     let gone = Shortage { resource: Resource::Other, bytes: 0, code: 109 };
     wire.add(Step::End);

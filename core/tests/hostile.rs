@@ -103,15 +103,15 @@ fn take(lanes: &mut Lanes, peer: &ScriptedPeer) {
 }
 
 #[test]
-fn a_lie_is_seen_by_whoever_arms_too() {
+fn a_violation_is_seen_by_whoever_arms_too() {
     let (mut lanes, own, peer) = lanes();
     peer.tail.set(7);
     assert_eq!(lanes.arm(&own, &peer, false), Err(PeerFault::Misaligned { at: 7 }));
     peer.tail.set(0);
     peer.head.set(16);
     assert!(lanes.arm(&own, &peer, false).is_ok(), "nobody looks at a head that nobody needs");
-    let lie = PeerFault::HeadTooFar { head: 16, published: 0 };
-    assert_eq!(lanes.arm(&own, &peer, true), Err(lie));
+    let violation = PeerFault::HeadTooFar { head: 16, published: 0 };
+    assert_eq!(lanes.arm(&own, &peer, true), Err(violation));
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn a_head_past_what_was_published() {
     let (mut lanes, own, peer) = lanes();
     lanes.push(&own, &peer, header(Kind::Request, 0), &[]).unwrap();
     peer.head.set(16);
-    let lie = PeerFault::HeadTooFar { head: 16, published: 0 };
-    assert_eq!(lanes.taken(&peer), Err(lie), "written is not published");
+    let violation = PeerFault::HeadTooFar { head: 16, published: 0 };
+    assert_eq!(lanes.taken(&peer), Err(violation), "written is not published");
     let _ = lanes.commit(&own, &peer);
     assert_eq!(lanes.taken(&peer), Ok(16));
     peer.head.set(u64::MAX);
@@ -130,7 +130,7 @@ fn a_head_past_what_was_published() {
 /// A lane of records and pads, and a tail as far ahead as possible: each pad follows a record that counts.
 #[test]
 fn a_pad_of_half_the_lane_or_more() {
-    let lie = |at| Err(PeerFault::Unexpected { at, kind: Kind::Pad as u8 });
+    let violation = |at| Err(PeerFault::Unexpected { at, kind: Kind::Pad as u8 });
     for before in [0, 16, SIZE / 2 - 16, SIZE / 2] {
         let (mut lanes, _, peer) = lanes();
         peer.publish(0, header(Kind::Cancel, 0), SIZE);
@@ -141,7 +141,7 @@ fn a_pad_of_half_the_lane_or_more() {
         for _ in 0..before / 16 {
             take(&mut lanes, &peer);
         }
-        assert_eq!(lanes.peek(&peer), lie(before));
+        assert_eq!(lanes.peek(&peer), violation(before));
     }
 }
 

@@ -64,17 +64,23 @@ fn lanes_and_attachments_are_handed_out_in_their_order() {
 }
 
 #[test]
-fn another_lane_or_message_than_the_one_announced_is_a_lie_and_stays() {
+fn another_lane_or_message_than_the_one_announced_is_a_violation_and_stays() {
     let mut mailbox = Mailbox::new(LIMITS);
     take_in(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
     take_in(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
     for (number, bytes) in [(1, 8192), (3, 8192), (2, 4096), (2, 16_384)] {
-        let lie = mailbox.lane(Epoch { number, size: size(bytes) });
-        assert!(matches!(lie, Err(PeerFault::Memory { what: "a lane", .. })), "{lie:?}");
+        let violation = mailbox.lane(Epoch { number, size: size(bytes) });
+        assert!(
+            matches!(violation, Err(PeerFault::Memory { what: "a lane", .. })),
+            "{violation:?}"
+        );
     }
     for id in [0, 6, 8] {
-        let lie = mailbox.attachment(id);
-        assert!(matches!(lie, Err(PeerFault::Memory { what: "a message", .. })), "{lie:?}");
+        let violation = mailbox.attachment(id);
+        assert!(
+            matches!(violation, Err(PeerFault::Memory { what: "a message", .. })),
+            "{violation:?}"
+        );
     }
     let mut rest = mailbox.drain();
     rest.sort_unstable();
@@ -83,7 +89,7 @@ fn another_lane_or_message_than_the_one_announced_is_a_lie_and_stays() {
 }
 
 #[test]
-fn more_lanes_than_may_be_outstanding_are_a_lie() {
+fn more_lanes_than_may_be_outstanding_are_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
     for number in 0..MOST_OUTSTANDING as u32 {
         take_in(&mut mailbox, &lane(2 + number, 4096), &[number]).unwrap();
@@ -94,7 +100,7 @@ fn more_lanes_than_may_be_outstanding_are_a_lie() {
 }
 
 #[test]
-fn more_attachments_than_may_be_outstanding_are_a_lie() {
+fn more_attachments_than_may_be_outstanding_are_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
     for id in 0..MOST_ATTACHED as u32 {
         take_in(&mut mailbox, &attachment(id.into(), 1), &[id]).unwrap();
@@ -106,7 +112,7 @@ fn more_attachments_than_may_be_outstanding_are_a_lie() {
 
 /// Each is within its limit; together they are not.
 #[test]
-fn more_memory_than_the_session_may_share_is_a_lie() {
+fn more_memory_than_the_session_may_share_is_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
     take_in(&mut mailbox, &lane(2, 65_536), &[0]).unwrap();
     // 25 pages each.
@@ -119,6 +125,6 @@ fn more_memory_than_the_session_may_share_is_a_lie() {
     mailbox.attachment(0).unwrap().unwrap();
     take_in(&mut mailbox, &attachment(10, 100_000), &[1]).unwrap();
     let roomy = Limits { max_message: u64::MAX, ..LIMITS };
-    let lie = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
-    assert_eq!(lie, Err("too much memory"));
+    let violation = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
+    assert_eq!(violation, Err("too much memory"));
 }

@@ -211,7 +211,7 @@ fn an_attached_one_way_request_is_neither_answered_nor_given_memory() {
 
 /// Its id says nothing about which one is meant.
 #[test]
-fn a_cancel_of_a_one_way_request_is_a_lie_except_in_its_middle() {
+fn a_cancel_of_a_one_way_request_is_a_violation_except_in_its_middle() {
     let mut pair = Pair::new(4);
     let mut part = Header::new(Kind::Request, Status::Ok, ONE_WAY, 16);
     part.flags = MORE;
@@ -227,7 +227,7 @@ fn a_cancel_of_a_one_way_request_is_a_lie_except_in_its_middle() {
 }
 
 #[test]
-fn a_cancel_of_what_was_never_asked_is_a_lie_and_of_what_was_is_passed_on() {
+fn a_cancel_of_what_was_never_asked_is_a_violation_and_of_what_was_is_passed_on() {
     let mut pair = Pair::new(8);
     pair.send(Kind::Request, 3, &[]);
     pair.send(Kind::Cancel, 3, &[]);

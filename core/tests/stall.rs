@@ -89,14 +89,14 @@ fn a_switch_that_is_not_followed_is_unread_too() {
 }
 
 #[test]
-fn a_head_that_is_a_lie_is_told() {
+fn a_head_that_is_a_violation_is_told() {
     let mut ends = Ends::new(4096);
     ends.push(1, b"some").unwrap();
     ends.publish();
     let Ends { ends, sender, .. } = &mut ends;
     // The receiver's Head is above what was published.
-    let [own, liar] = &*ends;
-    liar.own().store(Word::Head, 4096, Ordering::Release);
+    let [own, rogue] = &*ends;
+    rogue.own().store(Word::Head, 4096, Ordering::Release);
     let looked = StallDetector::default().look(sender, own.peer(), at(0), LIMIT);
     assert!(matches!(looked, Err(PeerFault::HeadTooFar { head: 4096, .. })), "{looked:?}");
 }

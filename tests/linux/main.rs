@@ -14,7 +14,7 @@
 //! | `netipc` | clients that speak netipc, honest and hostile (feature `netipc`) |
 //! | `misbehaving` | tables of what no correct peer sends, each row a test by its name |
 //! | `snapshots` | seals on what is published |
-//! | `events` | subscribers in event loops, and publishers that are killed or lie |
+//! | `events` | subscribers in event loops, and publishers that are killed or misbehave |
 //! | `calls` | retries, event loops, and a provider that never answers |
 //! | `resize` | hostile lanes and attachments, memory that is released, memory that cannot be had |
 //! | `departed` | requests of a client that has departed |

@@ -1,4 +1,4 @@
-//! A peer that closes, goes or lies.
+//! A peer that closes, goes or misbehaves.
 
 use std::sync::mpsc::channel;
 

@@ -347,8 +347,8 @@ fn an_item_that_is_malformed_fails_alone() {
     }
     /// A client that claims the same types.
     #[derive(Debug)]
-    struct Lies;
-    impl Service for Lies {
+    struct Untrue;
+    impl Service for Untrue {
         const NAME: &'static str = Flags::NAME;
         const SCHEMA: u64 = Flags::SCHEMA;
         type Request = u8;
@@ -359,7 +359,7 @@ fn an_item_that_is_malformed_fails_alone() {
     let mut builder = Server::builder(&dir.run_dir);
     builder.serve_async::<Flags, _>(|_, flag| async move { Ok(!flag) }).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Lies>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Untrue>::with_config(&dir.run_dir, patient());
     let mut answers = client.connect().unwrap().call_batch(&[1, 7, 0]).unwrap();
     assert!(!answers.next().unwrap().unwrap());
     let malformed = CallError::from(answers.next().unwrap().unwrap_err());

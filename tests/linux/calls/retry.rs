@@ -29,7 +29,7 @@ impl Service for HoldTwice {
 enum Ends {
     BeforeTaking,
     AfterTaking,
-    Lying,
+    Violating,
 }
 
 /// A client whose provider ends in the given way in the middle of a call, when a successor is there already: what the
@@ -54,7 +54,7 @@ fn call_across<S: Service<Request = u64, Response = u64>>(
             take(&session);
             drop(session);
         }
-        Ends::Lying => {
+        Ends::Violating => {
             take(&session);
             session.put(Header::new(Kind::Response, Status::Ok, 77, 0), &[]);
             session.is_left();
@@ -102,8 +102,8 @@ fn an_idempotent_request_is_sent_again_once() {
 }
 
 #[test]
-fn after_a_lie_nothing_is_sent_again_not_even_if_idempotent() {
-    let (answer, stats) = call_across::<HoldTwice>(Ends::Lying);
+fn after_a_violation_nothing_is_sent_again_not_even_if_idempotent() {
+    let (answer, stats) = call_across::<HoldTwice>(Ends::Violating);
     let error = answer.unwrap_err();
     assert!(matches!(error, CallError::ProtocolViolation(_)), "{error}");
     assert_eq!(stats.accepted, 0);

@@ -1,9 +1,9 @@
-//! Subscribers in event loops and in runtimes, and publishers that die or lie.
+//! Subscribers in event loops and in runtimes, and publishers that die or misbehave.
 
 #[cfg(feature = "tokio")]
 mod event_loop;
 pub(crate) mod killed;
-mod lies;
+mod misbehaving;
 pub(crate) mod short;
 
 use bellwire::{Event, EventPublisher, RunDir, Server, ServerConfig};

@@ -34,18 +34,18 @@ impl Caught {
 /// Commits the violation on a session that was correct before. The server closes it, counts it as poisoned once,
 /// reports why, and continues with its other sessions.
 #[track_caller]
-pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> Caught {
-    poisons_in(TestServer::open(), lie)
+pub(crate) fn poisons(violation: impl FnOnce(&mut RogueSession)) -> Caught {
+    poisons_in(TestServer::open(), violation)
 }
 
 #[track_caller]
-pub(crate) fn poisons_in(fixture: TestServer, lie: impl FnOnce(&mut RogueSession)) -> Caught {
+pub(crate) fn poisons_in(fixture: TestServer, violation: impl FnOnce(&mut RogueSession)) -> Caught {
     let mut good: Client<Echo> = fixture.client();
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     rogue.put(request(1, 5), b"hello");
     rogue.sees(Word::Tail, 32);
-    lie(&mut rogue);
+    violation(&mut rogue);
     rogue.is_poisoned();
     assert_eq!(good.call(&vec![2]).unwrap(), [2]);
     let mut late: Client<Echo> = fixture.client();
@@ -66,7 +66,7 @@ fn a_request_whose_id_is_used_again_is_not_run() {
 }
 
 #[test]
-fn what_follows_a_lie_is_not_run() {
+fn what_follows_a_violation_is_not_run() {
     let Caught { stats, .. } = poisons(|rogue| {
         rogue.write(request(2, 0), &[]);
         rogue.write(Header { kind: 200, ..request(3, 0) }, &[]);
@@ -101,15 +101,16 @@ fn words_that_are_only_wishes_poison_nothing() {
 }
 
 #[test]
-fn many_liars_at_once_disturb_nobody() {
+fn many_violations_at_once_disturb_nobody() {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
-    let liars: Vec<_> = (0..32).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
-    for (at, rogue) in liars.iter().enumerate() {
+    let rogues: Vec<_> =
+        (0..32).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
+    for (at, rogue) in rogues.iter().enumerate() {
         rogue.set(Word::Tail, 1 << (at + 20));
         assert_eq!(good.call(&vec![at as u8]).unwrap(), [at as u8]);
     }
-    for mut rogue in liars {
+    for mut rogue in rogues {
         rogue.is_poisoned();
     }
     drop(good);

@@ -88,7 +88,7 @@ fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
 }
 
 #[test]
-fn a_close_with_a_request_in_flight_is_no_lie() {
+fn a_close_with_a_request_in_flight_is_no_violation() {
     let mut exchange = RogueExchange::begin();
     let session = exchange.client.session().unwrap();
     session.submit(&vec![]).unwrap();
@@ -218,7 +218,7 @@ fn a_snapshot_above_the_readers_limit() {
 }
 
 #[test]
-fn a_snapshot_above_the_sessions_limit_or_with_another_count_of_descriptors_than_one_is_a_lie() {
+fn a_snapshot_above_the_sessions_limit_or_without_its_one_descriptor_is_a_violation() {
     let altered: [Alter; 4] = [
         |passed| passed.announce(|it| it.len = (64 << 20) + 1),
         |passed| passed.announce(|it| it.len = u64::MAX),

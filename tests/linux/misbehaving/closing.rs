@@ -111,7 +111,7 @@ rows! { of_servers: holds_up_no_reactor {
     as_the_eventfd_of_who_leaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         drop(attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]));
     });
-    as_the_eventfd_of_who_lies(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+    as_the_eventfd_of_who_misbehaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         let rogue = attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]);
         send(&rogue, b"junk", vec![]);
         rogue
@@ -130,7 +130,7 @@ rows! { of_servers: holds_up_no_reactor {
     as_a_message_that_no_record_asks_for(ServerConfig::default(), open, |_, rogue| {
         drop(control(rogue, &Passing::message().message, 1));
     });
-    behind_a_lie_in_the_lane(ServerConfig::default(), open, |_, mut rogue| {
+    behind_a_violation_in_the_lane(ServerConfig::default(), open, |_, mut rogue| {
         rogue.put(Header { kind: 99, ..Header::new(Kind::Request, Status::Ok, 1, 0) }, &[]);
         control(rogue, &Passing::lane().message, 1)
     });

@@ -29,24 +29,24 @@ pub(super) fn write_all(rogue: &mut RogueSession, headers: &[Header]) {
 }
 
 /// The tables of an end that writes messages by `$message(ID, LEN)`, which are records of `$kind`, and whose peer notices
-/// `is_found(PART, LIE)`.
+/// `is_found(PART, VIOLATION)`.
 macro_rules! records {
     ($message:ident, $kind:literal) => {
         /// A record of 16 bytes, with this header.
         #[track_caller]
-        fn is_a_lie(part: &str, header: Header) {
+        fn is_a_violation(part: &str, header: Header) {
             is_found(part, |rogue| rogue.put(header, &[0; 16]));
         }
 
         #[track_caller]
-        fn are_a_lie(part: &str, headers: &[Header]) {
+        fn are_a_violation(part: &str, headers: &[Header]) {
             is_found(part, |rogue| write_all(rogue, headers));
         }
 
         /// A part of the message 2, and the record that follows.
         #[track_caller]
         fn after_a_part(part: &str, next: Header) {
-            are_a_lie(part, &[$message(2, 16).part(16, true), next]);
+            are_a_violation(part, &[$message(2, 16).part(16, true), next]);
         }
 
         fn of_kind(kind: u8) -> Header {
@@ -57,7 +57,7 @@ macro_rules! records {
             Header { flags, ..$message(2, 16) }
         }
 
-        rows! { lengths: is_a_lie {
+        rows! { lengths: is_a_violation {
             one_byte_beyond_what_was_published("claims 17 bytes", $message(2, 17));
             one_record_beyond_what_was_published("claims 32 bytes", $message(2, 32));
             as_long_as_the_lane("claims 16384 bytes", $message(2, 16 << 10));
@@ -77,7 +77,7 @@ macro_rules! records {
             a_part_without_bytes(concat!("kind ", $kind), $message(2, 0).part(0, true));
         } }
 
-        rows! { kinds_and_flags: is_a_lie {
+        rows! { kinds_and_flags: is_a_violation {
             kind_zero("unknown kind 0", of_kind(0));
             the_first_kind_that_is_none("unknown kind 9", of_kind(9));
             kind_ten("unknown kind 10", of_kind(10));
@@ -97,7 +97,7 @@ macro_rules! records {
             a_trim_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Trim, 2) });
         } }
 
-        rows! { places: is_a_lie {
+        rows! { places: is_a_violation {
             a_switch_to_nothing("its size is no lane's", empty(Kind::Switch, 0));
             a_switch_to_the_end_of_numbers("its size is no lane's", empty(Kind::Switch, u64::MAX));
             a_close_without_a_reason("kind 7", with_status(Kind::Close, 0));
@@ -115,7 +115,7 @@ macro_rules! records {
     };
 }
 
-/// Tails that the peer notices by `is_found(PART, LIE)`.
+/// Tails that the peer notices by `is_found(PART, VIOLATION)`.
 macro_rules! tails {
     () => {
         #[track_caller]

@@ -370,7 +370,7 @@ fn the_doorbell_can_be_changed_when_its_eventfd_is_there() {
 
 /// It looks like the end of the socket, and keeps it readable.
 #[test]
-fn an_empty_message_is_a_lie_and_is_taken_off_the_socket() {
+fn an_empty_message_is_a_violation_and_is_taken_off_the_socket() {
     for fds in [0, 1, 16] {
         let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
         let (reader, writer) = rustix::pipe::pipe().unwrap();

@@ -10,7 +10,7 @@ use super::super::{Transport, session, session_in};
 use super::{call, caller_waits_for_data, caller_waits_for_room, full, never, tiny};
 
 /// A serving end that stores a word once the caller waits, and the fault that the caller finds.
-fn lie<T: Transport>(
+fn violation<T: Transport>(
     mut tell: impl FnMut(&mut dyn Endpoints) + Send + 'static,
     is_expected: impl Fn(PeerFault) -> bool,
 ) {
@@ -28,7 +28,7 @@ fn lie<T: Transport>(
         Next::Again
     });
     assert_eq!(call(&mut drive, b"honest"), b"honest");
-    drive.submit(b"lie").unwrap();
+    drive.submit(b"x").unwrap();
     let failed =
         drive.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
     let Err(CallFailed::Peer(fault)) = failed else { panic!("{failed:?}") };
@@ -39,7 +39,7 @@ fn lie<T: Transport>(
 }
 
 pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
-    lie::<T>(
+    violation::<T>(
         |endpoints| {
             endpoints.store(Word::Tail, 0);
             endpoints.ring();
@@ -49,7 +49,7 @@ pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
 }
 
 pub(crate) fn a_tail_beyond_the_lane_poisons<T: Transport>() {
-    lie::<T>(
+    violation::<T>(
         |endpoints| {
             endpoints.store(Word::Tail, 1 << 40);
             endpoints.ring();
@@ -59,7 +59,7 @@ pub(crate) fn a_tail_beyond_the_lane_poisons<T: Transport>() {
 }
 
 pub(crate) fn a_misaligned_tail_poisons<T: Transport>() {
-    lie::<T>(
+    violation::<T>(
         |endpoints| {
             endpoints.store(Word::Tail, 41);
             endpoints.ring();
@@ -69,19 +69,19 @@ pub(crate) fn a_misaligned_tail_poisons<T: Transport>() {
 }
 
 pub(crate) fn a_head_beyond_what_was_published_poisons<T: Transport>() {
-    head_lie::<T>(1 << 40, |fault| matches!(fault, PeerFault::HeadTooFar { .. }));
+    wrong_head::<T>(1 << 40, |fault| matches!(fault, PeerFault::HeadTooFar { .. }));
 }
 
 pub(crate) fn a_head_that_goes_back_poisons<T: Transport>() {
-    head_lie::<T>(0, |fault| matches!(fault, PeerFault::HeadWentBack { now: 0, .. }));
+    wrong_head::<T>(0, |fault| matches!(fault, PeerFault::HeadWentBack { now: 0, .. }));
 }
 
 pub(crate) fn a_misaligned_head_poisons<T: Transport>() {
-    head_lie::<T>(4096 - 8, |fault| matches!(fault, PeerFault::Misaligned { .. }));
+    wrong_head::<T>(4096 - 8, |fault| matches!(fault, PeerFault::Misaligned { .. }));
 }
 
 /// The serving end stores a false Head while the caller waits for room.
-fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
+fn wrong_head<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
     let mut told = false;
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
         if !told && caller_waits_for_room(endpoints) {

@@ -8,7 +8,7 @@ use crate::misbehaving::records::{empty, with_status, write_all};
 records!(response, "2");
 
 // What only a client is told, or finds.
-rows! { to_a_client: is_a_lie {
+rows! { to_a_client: is_a_violation {
     a_batch("unknown flags 0x04", flagged(0x04));
     a_request_to_a_client("kind 1", Header::new(Kind::Request, Status::Ok, 2, 16));
     a_cancellation_to_a_client("kind 6", empty(Kind::Cancel, 2));
@@ -17,7 +17,7 @@ rows! { to_a_client: is_a_lie {
     an_attachment_with_a_status_that_is_none("kind 5", with_status(Kind::Attach, 10));
 } }
 
-rows! { ids: are_a_lie {
+rows! { ids: are_a_violation {
     zero("request 0,", &[response(0, 0)]);
     answered_long_ago("request 1,", &[response(1, 0)]);
     never_asked("request 4,", &[response(4, 0)]);

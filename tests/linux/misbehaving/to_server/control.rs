@@ -24,7 +24,7 @@ const NO_PLACE: &str = "an open session has no place for it";
 
 /// Sends this, with so many descriptors.
 #[track_caller]
-fn is_a_lie(part: &str, bytes: &[u8], fds: usize) {
+fn is_a_violation(part: &str, bytes: &[u8], fds: usize) {
     is_found(part, |rogue| {
         let fd = Draft::lane().make();
         rogue.send_control(bytes, &vec![fd.as_fd(); fds]);
@@ -57,7 +57,7 @@ fn lane_of(size: u32) -> Vec<u8> {
     bytes
 }
 
-rows! { bytes: is_a_lie {
+rows! { bytes: is_a_violation {
     nothing(EMPTY, b"", 0);
     nothing_with_a_descriptor(EMPTY, b"", 1);
     nothing_with_more_descriptors_than_any_message_has(TOO_MANY, b"", 20);
@@ -78,7 +78,7 @@ rows! { bytes: is_a_lie {
     sixty_thousand_bytes(TOO_LONG, &[b'x'; 60_000], 0);
 } }
 
-rows! { messages: is_a_lie {
+rows! { messages: is_a_violation {
     a_hello(NO_PLACE, &plain(&Message::Hello(hello(service("echo")))), 0);
     a_welcome(NO_PLACE, &plain(&Message::Welcome(welcome(1))), 0);
     a_refusal(NO_PLACE, &plain(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no"))), 0);

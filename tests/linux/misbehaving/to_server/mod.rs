@@ -25,8 +25,8 @@ fn request(id: u64, len: u32) -> Header {
 
 /// Commits the violation; the server finds the fault that names itself so.
 #[track_caller]
-fn is_found(part: &str, lie: impl FnOnce(&mut RogueSession)) {
-    poisons(lie).is(part);
+fn is_found(part: &str, violation: impl FnOnce(&mut RogueSession)) {
+    poisons(violation).is(part);
 }
 
 /// Whether the server has closed the session.

@@ -16,7 +16,7 @@ use crate::support::test_server::TestServer;
 records!(request, "1");
 
 // What only a server is told, or finds.
-rows! { to_a_server: is_a_lie {
+rows! { to_a_server: is_a_violation {
     a_cancellation_with_a_payload("kind 6", Header::new(Kind::Cancel, Status::Ok, 1, 1));
     a_request_with_a_sign("unknown kind 129", of_kind(0x81));
     a_cancellation_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Cancel, 2) });
@@ -32,7 +32,7 @@ rows! { to_a_server: is_a_lie {
     a_switch_to_the_epoch_that_is_there("its epoch is not the next one", empty(Kind::Switch, 16 << 42 | 1));
 } }
 
-rows! { ids: are_a_lie {
+rows! { ids: are_a_violation {
     a_cancellation_of_a_one_way_request("request 0,", &[request(0, 16), empty(Kind::Cancel, 0)]);
     used_again("request id 1 ", &[request(1, 16)]);
     used_twice_at_once("request id 2 ", &[request(2, 0), request(2, 0)]);
@@ -41,7 +41,7 @@ rows! { ids: are_a_lie {
     the_end_of_numbers_twice("request id", &[request(u64::MAX, 0), request(u64::MAX, 0)]);
     a_cancellation_of_what_was_never_asked("request 77,", &[empty(Kind::Cancel, 77)]);
     a_cancellation_of_the_end_of_numbers("request 18446744073709551615,", &[empty(Kind::Cancel, u64::MAX)]);
-    a_request_after_a_lie("unknown kind 200", &[request(2, 0), of_kind(200), request(3, 0)]);
+    a_request_after_a_violation("unknown kind 200", &[request(2, 0), of_kind(200), request(3, 0)]);
 } }
 
 rows! { parts_to_a_server: after_a_part {
@@ -50,7 +50,7 @@ rows! { parts_to_a_server: after_a_part {
     followed_by_a_cancellation_of_the_future("request 99,", empty(Kind::Cancel, 99));
 } }
 
-rows! { batches_in_parts: are_a_lie {
+rows! { batches_in_parts: are_a_violation {
     which_end_as_a_request("kind 1", &[request(2, 16).part(16, true).batch(), request(2, 16).part(16, false)]);
     which_begin_as_a_request("kind 1", &[request(2, 16).part(16, true), request(2, 16).part(16, false).batch()]);
 } }
@@ -108,14 +108,14 @@ rows! { changes: while_it_is_read {
 
 /// One byte of an honest record's header changes now and then, until a read hits the wrong one.
 #[track_caller]
-fn while_it_is_read(byte: usize, lie: u8) {
+fn while_it_is_read(byte: usize, violation: u8) {
     poisons(|rogue| {
         let mut id = 2;
         until("a read meets the other value", || {
             let header = request(id, 0);
             let at = (rogue.tail % Geometry::DEFAULT.size()) as usize + byte;
             rogue.put(header, &[]);
-            let mut values = [lie, header.as_bytes()[byte]].into_iter().cycle();
+            let mut values = [violation, header.as_bytes()[byte]].into_iter().cycle();
             // Each value stays for as long as a look takes.
             until("the record is read", || {
                 rogue.link.own().write(at, &[values.next().unwrap()]);

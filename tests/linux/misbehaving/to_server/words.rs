@@ -50,8 +50,8 @@ fn flickers(part: &str, values: [u64; 2]) {
 
 /// A server whose lane is full checks the client's Head.
 #[track_caller]
-fn head(part: &str, lie: impl Fn(u64) -> u64) {
-    fills(part, 0, |rogue| lie(rogue.link.peer().load(Word::Tail, Ordering::Acquire)));
+fn head(part: &str, violation: impl Fn(u64) -> u64) {
+    fills(part, 0, |rogue| violation(rogue.link.peer().load(Word::Tail, Ordering::Acquire)));
 }
 
 /// It sees one value first, and then the other.
@@ -62,7 +62,7 @@ fn two_heads(part: &str, first: u64, then: u64) {
 
 /// Requests more than a full lane holds, and stores a false Head when the server waits for room.
 #[track_caller]
-fn fills(part: &str, first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
+fn fills(part: &str, first: u64, violation: impl FnOnce(&RogueSession) -> u64) {
     let lane = Geometry::new(4096).unwrap();
     let config = ServerConfig::default().lane(LaneConfig::default().size(lane));
     let caught = poisons_in(TestServer::with(config), |rogue| {
@@ -73,7 +73,7 @@ fn fills(part: &str, first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
         rogue.publish();
         let event_index = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
         until("the server waits for room", || event_index() != u64::MAX);
-        rogue.link.own().store(Word::Head, lie(rogue), Ordering::Release);
+        rogue.link.own().store(Word::Head, violation(rogue), Ordering::Release);
         rogue.link.ring(Bell::Space);
     });
     caught.is(part);

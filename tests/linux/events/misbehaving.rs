@@ -1,4 +1,4 @@
-//! Publishers that lie: a subscriber reports the violation, and finds the next provider.
+//! Publishers that misbehave: a subscriber reports the violation, and finds the next provider.
 
 use std::os::fd::AsFd;
 
@@ -20,8 +20,8 @@ use crate::support::test_server::patient;
 const RING: BroadcastRing = BroadcastRing { number: 1, size: Geometry::SMALLEST };
 const NAME: ServiceName = ServiceName::constant("news");
 
-/// What a lying publisher does: the ring, as an honest one would have made it, and the session.
-type Lie = fn(&OwnRegion, &mut RogueSession);
+/// What a misbehaving publisher does: the ring, as an honest one would have made it, and the session.
+type Violation = fn(&OwnRegion, &mut RogueSession);
 
 fn store(ring: &OwnRegion, word: BroadcastWord, value: u64) {
     ring.store_u64(word.offset(), value, Ordering::Release);
@@ -42,10 +42,10 @@ fn pass(fd: &impl AsFd, session: &mut RogueSession, says: BroadcastRing) {
     session.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
 }
 
-/// The subscriber of a publisher that passes `header`, says that it is the ring `says`, and goes on with `lie`, reports
+/// The subscriber of a publisher that passes `header`, says that it is the ring `says`, and goes on with `violation`, reports
 /// `part`, and follows an honest one then.
 #[track_caller]
-fn lies(part: &str, header: BroadcastHeader, says: BroadcastRing, lie: Lie) {
+fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation: Violation) {
     let dir = dir();
     let listener = RogueListener::bind(&dir.run_dir, "news");
     let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
@@ -61,7 +61,7 @@ fn lies(part: &str, header: BroadcastHeader, says: BroadcastRing, lie: Lie) {
             .unwrap();
             let board = session.board.take().unwrap();
             board.store_u64(BoardWord::Ring.offset(), says.to_wire(), Ordering::Release);
-            lie(&ring, &mut session);
+            violation(&ring, &mut session);
             pass(&fd, &mut session, says);
             session.is_left();
             drop((ring, board));
@@ -98,23 +98,23 @@ fn record(kind: u32, sequence: u64, len: u32) -> BroadcastRecord {
 #[test]
 fn a_ring_with_the_header_of_another_one() {
     let other = BroadcastHeader::new(RING, 1, ServiceName::constant("olds"));
-    lies("its header is another one", other, RING, |_, _| ());
+    violates("its header is another one", other, RING, |_, _| ());
     let other = BroadcastHeader::new(BroadcastRing { number: 2, ..RING }, 1, NAME);
-    lies("its header is another one", other, RING, |_, _| ());
+    violates("its header is another one", other, RING, |_, _| ());
 }
 
 #[test]
 fn a_ring_of_another_size_than_announced() {
     let says = BroadcastRing { size: Geometry::DEFAULT, ..RING };
-    lies("another size than announced", honest(), says, |_, _| ());
+    violates("another size than announced", honest(), says, |_, _| ());
 }
 
 #[test]
 fn a_record_of_a_kind_that_there_is_not() {
-    lies("unknown kind 7", honest(), RING, |ring, _| publish(ring, record(7, 1, 16)));
+    violates("unknown kind 7", honest(), RING, |ring, _| publish(ring, record(7, 1, 16)));
 }
 
 #[test]
 fn an_end_that_names_no_ring() {
-    lies("it names no ring", honest(), RING, |ring, _| publish(ring, record(3, 1 << 32, 0)));
+    violates("it names no ring", honest(), RING, |ring, _| publish(ring, record(3, 1 << 32, 0)));
 }
