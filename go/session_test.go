@@ -164,6 +164,24 @@ func TestManyCallersShareASession(t *testing.T) {
 	}
 }
 
+func TestAPipelineOf20000(t *testing.T) {
+	_, s := pair(t, echo)
+	waiting := make([]*Pending, 20_000)
+	for i := range waiting {
+		p, err := s.Submit(t.Context(), fmt.Append(nil, i))
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		waiting[i] = p
+	}
+	for i, p := range waiting {
+		answer, err := p.Wait(t.Context())
+		if err != nil || string(answer) != fmt.Sprint(i) {
+			t.Fatalf("%d: %q, %v", i, answer, err)
+		}
+	}
+}
+
 func TestABatchHasAnAnswerForEachItem(t *testing.T) {
 	_, s := pair(t, echo)
 	items, err := s.Batch(t.Context(), [][]byte{[]byte("a"), []byte("code"), {}, pattern(5000)})
@@ -176,6 +194,29 @@ func TestABatchHasAnAnswerForEachItem(t *testing.T) {
 	var failed *CallError
 	if errors.As(items[0].Err(), &failed) || !errors.As(items[1].Err(), &failed) || failed.Code != 1<<31 {
 		t.Fatal(items[1].Err())
+	}
+}
+
+func TestPostsAreTakenAfterFlush(t *testing.T) {
+	var mu sync.Mutex
+	sum := 0
+	_, s := pair(t, func(_ context.Context, request, answer []byte) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		sum += len(request)
+		return answer, nil
+	})
+	for range 5000 {
+		check(t, s.Post(t.Context(), []byte("ab")))
+	}
+	check(t, s.Flush(t.Context()))
+	if _, err := s.Call(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if sum != 10_000 {
+		t.Fatal(sum)
 	}
 }
 
