@@ -85,7 +85,7 @@ impl Arrivals {
             bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
         }
         self.bell.drain();
-        self.watched.notify.look(false)
+        self.watched.notify.look(true)
     }
 }
 
@@ -179,6 +179,26 @@ mod tests {
         *lock(&SPARE) = Some(events);
         release();
         assert!(lock(&SPARE).is_none());
+    }
+
+    #[test]
+    fn a_run_dir_whose_files_are_open_is_noticed_when_it_goes() {
+        let _alone = lock(&ALONE);
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("run");
+        std::fs::create_dir(&run_dir).unwrap();
+        let socket = run_dir.join("echo.sock");
+        let _held = File::create(&socket).unwrap();
+        let arrivals = Arrivals::watch(&run_dir).unwrap();
+        std::fs::remove_dir_all(&run_dir).unwrap();
+        assert!(is_readable(&arrivals));
+        arrivals.take().unwrap();
+        std::fs::create_dir(&run_dir).unwrap();
+        assert!(is_readable(&arrivals), "that it is there again");
+        arrivals.take().unwrap();
+        File::create(&socket).unwrap();
+        touch(&socket);
+        assert!(is_readable(&arrivals));
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl Notify {
     /// From its first [`Notify::look`] on, watches a run directory for endpoints that begin to listen: see
     /// [`touch`](crate::arrivals::touch).
     pub(crate) fn of_arrivals(fd: OwnedFd, run_dir: &Path) -> io::Result<Self> {
-        Self::new(fd, run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)
+        // Files are removed before their directory is: from then on the one above it tells when it goes.
+        Self::new(fd, run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO | WatchFlags::DELETE)
     }
 
     fn new(fd: OwnedFd, run_dir: &Path, within: WatchFlags) -> io::Result<Self> {
