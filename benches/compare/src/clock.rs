@@ -34,21 +34,28 @@ fn waited() -> Outcome<u64> {
 pub(crate) struct Usage {
     /// Time on a processor, user and system, ns.
     pub(crate) cpu_ns: u64,
+    /// Of that, system.
+    pub(crate) kernel_ns: u64,
     /// Voluntary context switches.
     pub(crate) sleeps: u64,
     /// Time for which threads that live could have run and did not: another thread had their processor, ns.
     pub(crate) waited_ns: u64,
+    /// Memory that is resident now, bytes.
+    pub(crate) resident: u64,
 }
 
 impl Usage {
     pub(crate) fn of_this_process() -> Outcome<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-        let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+        let [user, kernel_ns] = [usage.user_time(), usage.system_time()]
+            .map(|time| u64::try_from(time.num_microseconds()).unwrap_or(0) * 1_000);
         let switches = usage.voluntary_context_switches();
         Ok(Self {
-            cpu_ns: u64::try_from(micros).unwrap_or(0) * 1_000,
+            cpu_ns: user + kernel_ns,
+            kernel_ns,
             sleeps: u64::try_from(switches).unwrap_or(0),
             waited_ns: waited()?,
+            resident: bellwire_process::holdings(std::process::id())?.rss,
         })
     }
 
@@ -59,8 +66,10 @@ impl Usage {
     pub(crate) fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
         Self {
             cpu_ns: each(self.cpu_ns, other.cpu_ns),
+            kernel_ns: each(self.kernel_ns, other.kernel_ns),
             sleeps: each(self.sleeps, other.sleeps),
             waited_ns: each(self.waited_ns, other.waited_ns),
+            resident: self.resident,
         }
     }
 }

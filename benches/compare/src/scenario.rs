@@ -103,7 +103,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         all.extend(counts.iter().map(|&clients| scheduled(group, placing, clients, small)));
     }
     all.extend([1, 100, 1_000, 10_000].map(sessions));
-    let mut hundred = paced("sessions", "100-1k", Pace::Rate(1_000), SMALL, 1_000_000);
+    let mut hundred = paced("reactor", "100-1k", Pace::Rate(1_000), SMALL, 1_000_000);
     hundred.load = Load {
         work: Work::Sessions { each: 1 },
         clients: 100,
@@ -257,7 +257,7 @@ fn scheduled(group: &'static str, placing: Placing, clients: usize, size: usize)
 fn sessions(count: usize) -> Scenario {
     let (clients, floor) = (count.min(2), Kind::Hot { size: SMALL });
     let work = Work::Sessions { each: count / clients };
-    let mut one = Scenario::new("sessions", Some(&count), work, floor, Wants::Nothing);
+    let mut one = Scenario::new("reactor", Some(&count), work, floor, Wants::Nothing);
     (one.load.placing, one.load.clients) = (Placing::Unpinned, clients);
     Scenario { clock: Clock::RowThenEach, millis: 200, ..one }
 }

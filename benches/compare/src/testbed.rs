@@ -44,8 +44,13 @@ pub(crate) struct Sample {
     pub(crate) took: Vec<(u64, u64)>,
     /// Time on a processor of one operation, ns: of the measuring ends, and of the server.
     pub(crate) cpu_ns: [f64; 2],
-    /// Of one operation.
+    /// Of the server's, in the kernel.
+    pub(crate) kernel_server_ns: f64,
+    /// Of one operation: of all ends, and of the server alone.
     pub(crate) sleeps: f64,
+    pub(crate) sleeps_server: f64,
+    /// Memory of the server that is resident, bytes.
+    pub(crate) resident_server: u64,
     pub(crate) wakes: Option<f64>,
     pub(crate) parks: Option<f64>,
     pub(crate) system_calls: Option<f64>,
@@ -289,7 +294,10 @@ impl Sum {
         let both = counters.with(server_counters, u64::wrapping_add);
         sample.cpu_ns =
             [each(self.clients.cpu_ns.saturating_sub(self.paced_ns)), each(server.cpu_ns)];
+        sample.kernel_server_ns = each(server.kernel_ns);
         sample.sleeps = each(self.clients.sleeps + server.sleeps);
+        sample.sleeps_server = each(server.sleeps);
+        sample.resident_server = server.resident;
         sample.wakes = both.wakes.map(each);
         sample.parks = both.parks.map(each);
         sample.system_calls = both.system_calls.or(counters.system_calls).map(each);

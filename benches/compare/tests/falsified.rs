@@ -31,7 +31,7 @@ fn a_falsified_answer_is_found_in_every_kind_of_scenario() {
             "stream-64",
             "one-way",
             "clients-8",
-            "sessions-1",
+            "reactor-1",
             "events-1k-r8",
         ] {
             finds(scenario, &contender);

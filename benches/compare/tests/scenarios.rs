@@ -6,7 +6,7 @@ use super::{bench, listed};
 fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
     let all = listed("scenarios");
     // So many processes of each contender, or sessions, unoptimized, take minutes: two contenders have to do.
-    let large = ["sessions-10000", "unpinned-c64"];
+    let large = ["reactor-10000", "unpinned-c64"];
     let rest: Vec<_> =
         all.iter().map(String::as_str).filter(|name| !large.contains(name)).collect();
     let args = [&rest[..], &["--quick", "--json", "-"]].concat();

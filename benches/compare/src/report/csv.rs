@@ -6,7 +6,7 @@ use crate::Outcome;
 /// What a column is called, and what it has of a row.
 type Column = (&'static str, fn(&Measured, &Row) -> String);
 
-const COLUMNS: [Column; 33] = [
+const COLUMNS: [Column; 36] = [
     ("scenario", |measured, _| measured.name.clone()),
     ("about", |measured, _| measured.about.clone()),
     ("contender", |_, row| row.contender.clone()),
@@ -40,6 +40,9 @@ const COLUMNS: [Column; 33] = [
     ("parks", |_, row| known(row.parks)),
     ("system_calls", |_, row| known(row.system_calls)),
     ("operations_per_s", |measured, row| measured.a_second(row).to_string()),
+    ("kernel_server_ns", |_, row| row.kernel_server_ns.to_string()),
+    ("sleeps_server", |_, row| row.sleeps_server.to_string()),
+    ("resident_server_bytes", |_, row| row.resident_server.to_string()),
 ];
 
 /// Empty for what is not known.

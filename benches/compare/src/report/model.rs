@@ -89,6 +89,13 @@ pub(crate) struct Row {
     pub(crate) wakes: Option<f64>,
     pub(crate) parks: Option<f64>,
     pub(crate) system_calls: Option<f64>,
+    /// Of the server alone: time in the kernel, voluntary context switches, and resident memory in bytes.
+    #[serde(default)]
+    pub(crate) kernel_server_ns: f64,
+    #[serde(default)]
+    pub(crate) sleeps_server: f64,
+    #[serde(default)]
+    pub(crate) resident_server: f64,
     /// What was measured before, if that was not stable and this is the second attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) first_attempt: Option<Attempt>,

@@ -89,6 +89,10 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
         wakes: middle(&|kept| kept.sample.wakes),
         parks: middle(&|kept| kept.sample.parks),
         system_calls: middle(&|kept| kept.sample.system_calls),
+        kernel_server_ns: middle(&|kept| Some(kept.sample.kernel_server_ns)).unwrap_or_default(),
+        sleeps_server: middle(&|kept| Some(kept.sample.sleeps_server)).unwrap_or_default(),
+        resident_server: middle(&|kept| Some(kept.sample.resident_server as f64))
+            .unwrap_or_default(),
         ..Row::default()
     })
 }

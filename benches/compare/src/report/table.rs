@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwire_cli::out::{nanos, rate};
+use bellwire_cli::out::{nanos, rate, whole_bytes};
 
 use super::model::{Attempt, Measured, Report, Row};
 use crate::contender::VALIDATION;
@@ -35,6 +35,9 @@ fn scenario(text: &mut String, measured: &Measured) {
             ahead,
             if row.stable { "" } else { "  UNSTABLE" },
         );
+        if measured.group == "reactor" {
+            let _ = writeln!(text, "  {:<width$}  {}", "", of_server(row));
+        }
         if let Some(first) = &row.first_attempt {
             let _ = writeln!(text, "  {:<width$}  {}", "", again(first));
         }
@@ -96,6 +99,17 @@ pub(crate) fn floor(row: &Row) -> String {
     row.to_floor.map_or_else(
         || "none".to_owned(),
         |ratio| format!("×{:.2} [{:.2} to {:.2}]", ratio.median, ratio.min, ratio.max),
+    )
+}
+
+/// What many sessions cost a server.
+fn of_server(row: &Row) -> String {
+    let latency = row.latency.as_ref().map(|of| [nanos(of.p50 as f64), nanos(of.p99 as f64)]);
+    let [p50, p99] = latency.unwrap_or_default();
+    let (kernel, resident) = (nanos(row.kernel_server_ns), whole_bytes(row.resident_server));
+    let switches = row.sleeps_server;
+    format!(
+        "p50 {p50}, p99 {p99}; server: {kernel} in the kernel, {switches:.2} switches, {resident} resident"
     )
 }
 
