@@ -122,6 +122,8 @@ int main(int argc, char **argv)
         take_snapshot(cache, &newest);
         poll(NULL, 0, 1);
     }
+    /* A wait for a provider that was in vain would keep a descriptor for the next one. */
+    OK(bw_client_wait_available(client, 60 * SECOND, &error));
     bw_client_free(client);
     bw_cache_free(cache);
     bw_subscriber_free(subscriber);
