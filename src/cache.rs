@@ -113,7 +113,7 @@ pub enum RefreshError<E: std::error::Error + 'static> {
     Call(#[from] CallError),
 }
 
-/// The call behind a snapshot service. ClientTrace twice does no harm.
+/// The call behind a snapshot service. Asking twice does no harm.
 #[derive(Debug)]
 pub(crate) struct Fetch<T>(PhantomData<fn(&T)>);
 

@@ -170,7 +170,7 @@ impl Lanes {
         Ok((Armed::Sleep { tail, head: head.map(|_| self.seen_taken()) }, wake))
     }
 
-    /// Traces how the lanes are used: four times per lap of the receiving lane, before each sleep, and at the end.
+    /// Exports how the lanes are used: four times per lap of the receiving lane, before each sleep, and at the end.
     #[cold]
     fn export_counters<O: OwnMemory>(&self, own: &O) {
         let (sent, received) = (self.sent(), self.received());

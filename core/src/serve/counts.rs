@@ -28,7 +28,7 @@ impl ServeCounts {
         self.accepted - self.answered - self.refused - self.posted
     }
 
-    /// Traces the counters.
+    /// Exports the counters to the page.
     #[inline]
     pub fn export<O: OwnMemory>(&self, own: &O) {
         own.export_counter(Counter::Requests.offset(), self.accepted);
