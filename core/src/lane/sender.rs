@@ -1,19 +1,15 @@
 //! The own lane: what [`Lanes`] does to write it.
 
 use super::Lanes;
-use super::epoch::{
-    BUSY, DEEP, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring,
-    STREAM_LANE, WORTH_LARGE,
-};
+use super::epoch::{LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
 use super::prefetch::LinePrefetcher;
-use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
+use super::sizing::{FULL_LIMIT, Resize, longest, pages, step};
 use crate::sync::Ordering;
 use crate::wire::{
     ALIGN, CloseReason, HEADER, HEADER_U32, Header, Kind, PAGE_SIZE, SWITCH_RESERVE, Status,
     record_len,
 };
-use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Whose, Word};
-use core::time::Duration;
+use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Whose, Word};
 
 /// Why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,24 +69,24 @@ impl Moved {
 /// The writing end of a lane.
 #[derive(Debug)]
 pub(super) struct Sender {
-    ring: Ring,
+    pub(super) ring: Ring,
     /// Bytes written, published or not. A multiple of `ALIGN`.
-    written: u64,
+    pub(super) written: u64,
     /// The position up to which the peer's event index was checked: the `tail` that it can see.
     published: u64,
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
     /// A record that ends after this position loads the peer's `head` first.
-    look_at: u64,
+    pub(super) look_at: u64,
     /// The longest payload of a record in this epoch.
-    longest: usize,
+    pub(super) longest: usize,
     /// The position that `head` must cross for the record that did not fit; only after `Full`.
     pub(super) event_index: u64,
     /// Records written.
     records: u64,
     prefetcher: LinePrefetcher,
-    closed: bool,
-    resize: Resize,
+    pub(super) closed: bool,
+    pub(super) resize: Resize,
 }
 
 impl Lanes {
@@ -307,143 +303,6 @@ impl Lanes {
         Ok(())
     }
 
-    /// Returns the epoch of the own lane.
-    pub fn epoch(&self) -> Epoch {
-        self.sender.ring.epoch
-    }
-
-    /// Returns the epoch to pass for a lane of `size`, if the agreed limits allow one more now.
-    ///
-    /// # Errors
-    /// [`PushError::Full`] until the peer has followed, [`PushError::TooLarge`], [`PushError::Peer`].
-    pub fn next_epoch<P: PeerMemory>(
-        &mut self,
-        peer: &P,
-        size: Geometry,
-    ) -> Result<Epoch, PushError> {
-        self.sender.can_offer(peer, size, size.max_payload() as u64)?;
-        Ok(self.epoch().next(size))
-    }
-
-    /// Returns the epoch that was passed to the peer but is not in use yet.
-    pub fn offered(&self) -> Option<Epoch> {
-        self.sender.resize.offered
-    }
-
-    /// Records that the memory of [`Lanes::next_epoch`] was passed to the peer.
-    pub fn offer(&mut self, epoch: Epoch) {
-        self.sender.resize.offered = Some(epoch);
-        self.sender.resize.foreseen = false;
-    }
-
-    /// Writes the Switch record into the current memory and enters the offered epoch: from now on, `own` must be its
-    /// memory. Returns `None` when no epoch is offered or the lane is closed.
-    pub fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
-        let sender = &mut self.sender;
-        if sender.closed {
-            return None;
-        }
-        let next = sender.resize.offered.take()?;
-        let header = Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0);
-        own.write(sender.ring.offset(sender.written), &header.to_bytes());
-        sender.written += HEADER as u64;
-        sender.resize.left.push_back((sender.written, sender.ring.size()));
-        sender.resize.restart(None);
-        let (before, after) = (sender.ring.epoch.size, next.size);
-        sender.resize.stats.grows += u64::from(after > before);
-        sender.resize.stats.shrinks += u64::from(after < before);
-        sender.ring = Ring { epoch: next, base: sender.written };
-        sender.look_at = sender.written + step(&sender.resize.terms, next.size);
-        sender.longest = longest(&sender.resize.terms, next.size);
-        Some(next)
-    }
-
-    /// Returns whether maintenance that is not urgent is due: see [`maintenance`](crate::resize::maintain). True
-    /// once, until the sender loads the peer's `head` again.
-    #[inline]
-    pub fn take_maintenance(&mut self) -> bool {
-        self.sender.resize.maintenance_due
-            && core::mem::take(&mut self.sender.resize.maintenance_due)
-    }
-
-    /// Returns the epoch to pass before it is needed, because the lane was three quarters full; `None` if the agreed
-    /// limits do not allow it now.
-    pub fn wants_pregrow<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
-        if self.sender.resize.offered.is_some() {
-            return None;
-        }
-        let size = self.sender.advised()?;
-        self.sender.can_offer_unasked(peer, size).then(|| self.sender.ring.epoch.next(size))
-    }
-
-    /// Returns the size that the own, grown lane should have because it is busy and deep, if it is smaller and the
-    /// agreed limits allow the next epoch now. Call it periodically.
-    pub fn wanted_for_pace<P: PeerMemory>(&mut self, peer: &P, now: Instant) -> Option<Geometry> {
-        let sender = &mut self.sender;
-        let size = sender.ring.epoch.size;
-        let (since, from) = *sender.resize.pace.get_or_insert((now, sender.written));
-        if sender.written - from < WORTH_LARGE {
-            return None;
-        }
-        sender.resize.pace = Some((now, sender.written));
-        let depth = core::mem::take(&mut sender.resize.depth);
-        if depth <= DEEP || now.since(since) >= BUSY {
-            return None;
-        }
-        sender.resize.since = Some(now);
-        let wanted = LARGE_LANE.min(sender.resize.terms.most);
-        let is_possible = size < wanted
-            && (sender.resize.offered.is_some() || sender.can_offer_unasked(peer, wanted));
-        is_possible.then_some(wanted)
-    }
-
-    /// Returns the size to grow the own lane to instead of waiting for room.
-    pub fn should_grow(&self) -> Option<Geometry> {
-        let advised = self.sender.advised()?;
-        let is_often = self.sender.resize.full.count_ones() >= FULL_SHARE;
-        (is_often || self.sender.resize.offered.is_some_and(|offered| offered.size >= advised))
-            .then_some(advised)
-    }
-
-    /// Returns the size that the own lane should have for a message in parts, if it is smaller.
-    pub fn wanted_for_parts(&self) -> Option<Geometry> {
-        let sender = &self.sender;
-        let size = sender.ring.epoch.size;
-        let is_worth = size >= STREAM_LANE && sender.written - sender.ring.base >= WORTH_LARGE;
-        let wanted = if is_worth { LARGE_LANE } else { STREAM_LANE };
-        let wanted = wanted.min(sender.resize.terms.most);
-        (size < wanted).then_some(wanted)
-    }
-
-    /// Returns the next larger size of the own lane, up to the agreed maximum.
-    pub fn next_size(&self) -> Option<Geometry> {
-        let size = self.sender.ring.epoch.size;
-        (size < self.sender.resize.terms.most).then(|| size.doubled())
-    }
-
-    /// Returns whether the own lane is larger than the agreed minimum.
-    pub fn is_grown(&self) -> bool {
-        self.sender.ring.epoch.size > self.sender.resize.terms.least
-    }
-
-    /// Returns whether the own lane is grown but used less than a quarter of its ring for `span`. Call it
-    /// periodically.
-    pub fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
-        let resize = &mut self.sender.resize;
-        if self.sender.ring.epoch.size <= resize.terms.least {
-            return false;
-        }
-        if resize.peak >= quarter(self.sender.ring.epoch.size) {
-            resize.restart(Some(now));
-        }
-        now.since(*resize.since.get_or_insert(now)) >= span
-    }
-
-    /// Returns the agreed minimum size of the own lane.
-    pub fn least(&self) -> Geometry {
-        self.sender.resize.terms.least
-    }
-
     /// Returns the longest message that both ends allow, in bytes.
     pub fn max_message(&self) -> u64 {
         self.sender.resize.terms.message.bytes
@@ -546,7 +405,7 @@ impl Sender {
     }
 
     /// Checks that the agreed limits allow one more epoch of that size now.
-    fn can_offer<P: PeerMemory>(
+    pub(super) fn can_offer<P: PeerMemory>(
         &mut self,
         peer: &P,
         to: Geometry,
@@ -579,7 +438,7 @@ impl Sender {
     }
 
     /// Returns the size to offer soon: the lane is often full, or was three quarters full.
-    fn advised(&self) -> Option<Geometry> {
+    pub(super) fn advised(&self) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         let most = self.resize.terms.most;
         let is_small = size < most && size.size() < FULL_LIMIT;
@@ -589,7 +448,7 @@ impl Sender {
     }
 
     /// Returns whether one more epoch of that size is possible now. Does not change what a waiter waits for.
-    fn can_offer_unasked<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
+    pub(super) fn can_offer_unasked<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
         let event_index = self.event_index;
         let offer = self.can_offer(peer, size, size.max_payload() as u64);
         self.event_index = event_index;

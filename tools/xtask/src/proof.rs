@@ -115,8 +115,8 @@ mod tests {
 
     const RAN: &str = "\
         running 4 tests\n\
-        test lies::words::it_is_found ... ok\n\
-        test lies::words::it_is_told ... ok\n\
+        test misbehaving::words::it_is_found ... ok\n\
+        test misbehaving::words::it_is_told ... ok\n\
         test cache::x ... ok\n\
         test result: ok. 3 passed; 0 failed\n";
 
@@ -131,21 +131,21 @@ mod tests {
             (
                 "it_is_told ... ok",
                 "it_is_told ... FAILED",
-                "docs/threat-model.md:5: lies::words::it_is_told failed\n\
+                "docs/threat-model.md:5: misbehaving::words::it_is_told failed\n\
                  docs/threat-model.md:6: 1 tests of lies ran, not 2",
             ),
             // A test of the same name elsewhere does not count; it may move into a module below.
             (
-                "lies::words::it_is_found",
+                "misbehaving::words::it_is_found",
                 "truths::words::it_is_found",
-                "docs/threat-model.md:5: lies::words::it_is_found did not run\n\
+                "docs/threat-model.md:5: misbehaving::words::it_is_found did not run\n\
                  docs/threat-model.md:6: 1 tests of lies ran, not 2",
             ),
-            ("lies::words::it_is_found", "lies::words::first::it_is_found", ""),
+            ("misbehaving::words::it_is_found", "misbehaving::words::first::it_is_found", ""),
             (
-                "lies::words::it_is_found ... ok",
-                "lies::words::first::it_is_found ... FAILED",
-                "docs/threat-model.md:5: lies::words::it_is_found failed\n\
+                "misbehaving::words::it_is_found ... ok",
+                "misbehaving::words::first::it_is_found ... FAILED",
+                "docs/threat-model.md:5: misbehaving::words::it_is_found failed\n\
                  docs/threat-model.md:6: 1 tests of lies ran, not 2",
             ),
             // A row without a test.
