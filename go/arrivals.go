@@ -66,8 +66,9 @@ func noAnswer(ctx context.Context, err error) bool {
 
 // arrivals is an inotify instance, once it watches, which says that a provider may have come.
 type arrivals struct {
-	fd   int
-	file *os.File // of fd; nil before
+	fd    int
+	file  *os.File // of fd; nil before
+	woken bool     // something has changed since the first watch
 }
 
 // What happens in a directory when the next one on the path goes, and when it comes.
@@ -77,7 +78,8 @@ const (
 )
 
 // watch watches a run directory, or its nearest ancestor that exists, and the one above that: a directory that was removed
-// reports its end only when the last file that was in it is closed.
+// reports its end only when the last file that was in it is closed. Files are removed before their directory: until something
+// has changed, the run directory is watched alone.
 func (a *arrivals) watch(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -93,12 +95,12 @@ func (a *arrivals) watch(dir string) error {
 	// A directory below the nearest may be made before the watch begins: repeat until the nearest is the same.
 	for before := ""; ; {
 		nearest := dir
-		err := a.add(nearest, comes|unix.IN_ATTRIB)
+		err := a.add(nearest, comes|goes|unix.IN_ATTRIB)
 		for (err == unix.ENOENT || err == unix.ENOTDIR) && nearest != "/" {
 			nearest = filepath.Dir(nearest)
 			err = a.add(nearest, comes|goes)
 		}
-		if err != nil || nearest == before {
+		if err != nil || nearest == before || nearest == dir && !a.woken {
 			return err
 		}
 		if above := filepath.Dir(nearest); above != nearest {
@@ -121,6 +123,7 @@ func (a *arrivals) wait(ctx context.Context) error {
 	defer stop()
 	var events [4096]byte
 	_, err := a.file.Read(events[:])
+	a.woken = true
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
