@@ -103,8 +103,8 @@ mod tests {
         \n\
         | attack or fault | defence | where | test |\n\
         | --- | --- | --- | --- |\n\
-        | lies | checked | `a.rs` | `it_is_found`, `it_is_told` (tests lies/words) |\n\
-        | floods | bounded | `b.rs` | `2 or more` (tests lies), `x` (unit cache) |\n";
+        | violations | checked | `a.rs` | `it_is_found`, `it_is_told` (tests misbehaving/words) |\n\
+        | floods | bounded | `b.rs` | `2 or more` (tests misbehaving), `x` (unit cache) |\n";
 
     fn found(text: &str, ran: &str) -> String {
         let mut all = Ran::default();
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_did_not_run_as_the_model_says_is_a_fault_and_nothing_else() {
         // What is changed in the model or in what ran, and the fault.
-        let tests = "`it_is_found`, `it_is_told` (tests lies/words)";
+        let tests = "`it_is_found`, `it_is_told` (tests misbehaving/words)";
         let rows = [
             ("", "", ""),
             ("test cache::x ... ok\n", "", "docs/threat-model.md:6: cache::x did not run"),
@@ -132,30 +132,30 @@ mod tests {
                 "it_is_told ... ok",
                 "it_is_told ... FAILED",
                 "docs/threat-model.md:5: misbehaving::words::it_is_told failed\n\
-                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+                 docs/threat-model.md:6: 1 tests of misbehaving ran, not 2",
             ),
             // A test of the same name elsewhere does not count; it may move into a module below.
             (
                 "misbehaving::words::it_is_found",
                 "truths::words::it_is_found",
                 "docs/threat-model.md:5: misbehaving::words::it_is_found did not run\n\
-                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+                 docs/threat-model.md:6: 1 tests of misbehaving ran, not 2",
             ),
             ("misbehaving::words::it_is_found", "misbehaving::words::first::it_is_found", ""),
             (
                 "misbehaving::words::it_is_found ... ok",
                 "misbehaving::words::first::it_is_found ... FAILED",
                 "docs/threat-model.md:5: misbehaving::words::it_is_found failed\n\
-                 docs/threat-model.md:6: 1 tests of lies ran, not 2",
+                 docs/threat-model.md:6: 1 tests of misbehaving ran, not 2",
             ),
             // A row without a test.
-            (tests, "none yet", "docs/threat-model.md:5: \"lies\" names no test that ran"),
-            (tests, "", "docs/threat-model.md:5: \"lies\" names no test that ran"),
+            (tests, "none yet", "docs/threat-model.md:5: \"violations\" names no test that ran"),
+            (tests, "", "docs/threat-model.md:5: \"violations\" names no test that ran"),
             // A place or a phase that is none.
             (
                 tests,
                 "`no_place`",
-                "docs/threat-model.md:5: \"lies\" names no test that ran\n\
+                "docs/threat-model.md:5: \"violations\" names no test that ran\n\
                  docs/threat-model.md:5: \"\" is no place",
             ),
             (
