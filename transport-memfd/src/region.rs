@@ -96,21 +96,19 @@ impl OwnRegion {
     /// Wakes one thread that is parked on the low half of the word at `offset` and returns whether there was one.
     #[inline]
     pub fn wake_one(&self, offset: usize) -> bool {
-        self.word(offset).is_some_and(FutexWord::wake_one)
+        self.word(offset).wake_one()
     }
 
     /// Wakes every thread that is parked on the low half of the word at `offset` and returns how many there were.
     pub fn wake_all(&self, offset: usize) -> usize {
-        self.word(offset).map_or(0, FutexWord::wake_all)
+        self.word(offset).wake_all()
     }
 
     /// Returns the word to wake at. It stays private, since another thread might load it while this one writes.
     #[inline]
-    fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
+    fn word(&self, offset: usize) -> FutexWord<'_> {
         // SAFETY: aligned, and mapped as long as `self`; a wake does not access it.
-        self.range
-            .low_half(offset)
-            .map(|at| FutexWord::new(unsafe { at.cast::<AtomicU32>().as_ref() }))
+        FutexWord::new(unsafe { self.range.low_half(offset).cast::<AtomicU32>().as_ref() })
     }
 
     /// Returns the life word's bytes and the mapping that keeps them mapped: see [`OwnRange::take_life`].
@@ -146,14 +144,15 @@ impl PeerRegion {
         Ok(Self { range, _mapping: mapping })
     }
 
-    /// Returns the low half of the word at `offset`, to park on; `None` outside the region.
+    /// Returns the low half of the word at `offset`, to park on.
+    ///
+    /// # Panics
+    /// If that is not an aligned word inside the region.
     #[inline]
-    pub fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
+    pub fn word(&self, offset: usize) -> FutexWord<'_> {
         // SAFETY: aligned, and mapped for reading as long as `self`; this process loads it as atomics only, and a
         // `FutexWord` can do nothing else.
-        self.range
-            .low_half(offset)
-            .map(|at| FutexWord::new(unsafe { at.cast::<AtomicU32>().as_ref() }))
+        FutexWord::new(unsafe { self.range.low_half(offset).cast::<AtomicU32>().as_ref() })
     }
 }
 

@@ -3,6 +3,9 @@
 //!
 //! This module never forms a slice over such memory. It accesses words as atomics and bytes by raw copies, and data is parsed
 //! only after it was copied to private memory.
+//!
+//! Callers check each offset, whatever a peer wrote. An access that is not inside its range is a bug of this library: it panics in
+//! all builds, because a write that is left out, or zeroes that are read, would only show later and elsewhere.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -70,14 +73,13 @@ impl OwnRange {
         self.range.len
     }
 
-    /// Stores a word with at least the ordering given. Does nothing if `offset` is not that of an aligned word inside the
-    /// region, which is a bug of the caller, or lies in the life word.
+    /// Stores a word with at least the ordering given.
+    ///
+    /// # Panics
+    /// If `offset` is not that of an aligned word inside the range, or is in the life word.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
-        if is_life(offset) {
-            return;
-        }
-        let Some(word) = self.range.word(offset) else { return };
+        let word = self.word(offset);
         match order {
             Ordering::Relaxed => word.store(value, Ordering::Relaxed),
             Ordering::SeqCst => word.store(value, Ordering::SeqCst),
@@ -85,31 +87,41 @@ impl OwnRange {
         }
     }
 
-    /// Loads a word that this side stored earlier. Returns 0 outside the region and in the life word.
+    /// Loads a word that this side stored earlier.
+    ///
+    /// # Panics
+    /// As [`OwnRange::store_u64`].
     #[inline]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
-        if is_life(offset) { 0 } else { self.range.load(offset, order) }
+        load(self.word(offset), order)
     }
 
-    /// Copies `into.len()` bytes that this side wrote earlier at `offset`. Returns zeroes if they are not all inside, or after
-    /// the life word was taken and they lie there or behind it.
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        if is_life(offset) {
+            out_of_range(offset, size_of::<u64>(), LIFE_OFFSET);
+        }
+        self.range.word(offset)
+    }
+
+    /// Copies `into.len()` bytes that this side wrote earlier at `offset`.
+    ///
+    /// # Panics
+    /// As [`OwnRange::write`].
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        let Some(from) =
-            (Range { len: self.writable.get(), ..self.range }).find(offset, into.len())
-        else {
-            into.fill(0);
-            return;
-        };
+        let from = self.place(offset, into.len());
         // SAFETY: inside the range, which is mapped; `into` is private memory, so the two do not overlap. This is not Sync,
         // and nothing else writes there: `new` says so.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
-    /// Copies `bytes` to `offset`. Does nothing if they do not fit: callers check that, and this function compares again in
-    /// all builds. After the life word was taken, nothing fits there or behind it.
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If they are not all inside the range; or lie in the life word or behind it, after that was taken.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        let Some(to) = self.place(offset, bytes.len()) else { return };
+        let to = self.place(offset, bytes.len());
         if bytes.len() <= SHORT && to.cast::<u64>().is_aligned() {
             // SAFETY: inside the range, as below, and aligned.
             unsafe { write_words(to, bytes) };
@@ -121,9 +133,12 @@ impl OwnRange {
     }
 
     /// Copies a record's header and its payload, as two [writes](OwnRange::write) would.
+    ///
+    /// # Panics
+    /// As [`OwnRange::write`].
     #[inline]
     pub fn write_record(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
-        let Some(to) = self.place(offset, HEADER + payload.len()) else { return };
+        let to = self.place(offset, HEADER + payload.len());
         if payload.len() > SHORT || !to.cast::<u64>().is_aligned() {
             self.write(offset, &header);
             self.write(offset + HEADER, payload);
@@ -137,17 +152,16 @@ impl OwnRange {
 
     /// Returns the address of `len` writable bytes at `offset`.
     #[inline]
-    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let writable = Range { len: self.writable.get(), ..self.range };
-        let to = writable.find(offset, len);
-        let taken = writable.len < self.range.len;
-        debug_assert!(to.is_some() || taken, "{len} bytes at {offset} are not inside {writable:?}");
-        to
+    fn place(&self, offset: usize, len: usize) -> NonNull<u8> {
+        Range { len: self.writable.get(), ..self.range }.at(offset, len)
     }
 
-    /// Returns the address of the low half of the word at `offset`, for a system call that wakes there; `None` outside.
+    /// Returns the address of the low half of the word at `offset`, for a system call that wakes there.
+    ///
+    /// # Panics
+    /// If that is not an aligned word inside the range.
     #[inline]
-    pub fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
+    pub fn low_half(&self, offset: usize) -> NonNull<u32> {
         self.range.low_half(offset)
     }
 
@@ -158,7 +172,7 @@ impl OwnRange {
             return None;
         }
         self.writable.set(LIFE_OFFSET);
-        self.range.find(LIFE_OFFSET, LIFE_SIZE)
+        Some(self.range.at(LIFE_OFFSET, LIFE_SIZE))
     }
 }
 
@@ -175,40 +189,47 @@ impl PeerRange {
         self.0.len
     }
 
-    /// Loads a word with at least the ordering given. Returns 0 if `offset` is not that of an aligned word inside the region,
-    /// which is a bug of the caller.
+    /// Loads a word with at least the ordering given.
+    ///
+    /// # Panics
+    /// If `offset` is not that of an aligned word inside the range.
     #[inline]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
-        self.0.load(offset, order)
+        load(self.0.word(offset), order)
     }
 
-    /// Copies `into.len()` bytes from `offset`. The copy cannot change any more, whatever the peer writes. Returns zeroes if
-    /// the region ends too early: callers check that, and this function compares again in all builds.
+    /// Copies `into.len()` bytes from `offset`. The copy cannot change any more, whatever the peer writes.
+    ///
+    /// # Panics
+    /// If they are not all inside the range.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        let Some(from) = self.0.at(offset, into.len()) else {
-            into.fill(0);
-            return;
-        };
+        let from = self.0.at(offset, into.len());
         // SAFETY: inside the range, which stays readable. `into` is private, so the two do not overlap.
         // The other process may write at the same time: any mix of old and new bytes is a valid `[u8]`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         opaque(into.as_mut_ptr());
     }
 
-    /// Loads two adjacent words, relaxed; 0 for what is not inside or not aligned, which is a bug of the caller.
+    /// Loads two adjacent words, relaxed.
+    ///
+    /// # Panics
+    /// As [`PeerRange::load_u64`].
     #[inline]
     pub fn load_pair(&self, offset: usize) -> [u64; 2] {
-        let Some(first) = self.0.pair(offset) else { return [0; 2] };
-        // SAFETY: two words are inside the range, and only read: see `Range::pair`.
+        let first = self.0.aligned(offset, 2 * size_of::<u64>());
+        // SAFETY: two words are inside the range, aligned, and only read.
         let words = unsafe { first.cast::<[AtomicU64; 2]>().as_ref() };
         words.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Copies `N` bytes from `offset`, as [`PeerRange::read`] does.
+    ///
+    /// # Panics
+    /// As that does.
     #[inline]
     pub fn read_header<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let Some(from) = self.0.at(offset, N) else { return [0; N] };
+        let from = self.0.at(offset, N);
         let mut copy = MaybeUninit::<[u8; N]>::uninit();
         // SAFETY: as in `read`; `copy` has room for N bytes.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), copy.as_mut_ptr().cast::<u8>(), N) };
@@ -220,98 +241,90 @@ impl PeerRange {
     /// Prefetches the cache line at `offset`, which will be read soon.
     #[inline]
     pub fn will_read(&self, offset: usize) {
-        if let Some(at) = self.0.at(offset, 1) {
-            prefetch(at);
-        }
+        prefetch(self.0.at(offset, 1));
     }
 
-    /// Returns the address of the low half of the word at `offset`, for a relaxed load or a system call that waits there;
-    /// `None` outside. It is not an [`AtomicU32`](bellwire_core::sync::AtomicU32), since that would allow stores.
+    /// Returns the address of the low half of the word at `offset`, for a relaxed load or a system call that waits there.
+    /// It is not an [`AtomicU32`](bellwire_core::sync::AtomicU32), since that would allow stores.
+    ///
+    /// # Panics
+    /// As [`PeerRange::load_u64`].
     ///
     /// ```compile_fail
     /// use bellwire_core::sync::Ordering;
     /// fn overwrite(range: &bellwire_shm::PeerRange) {
-    ///     range.low_half(0).unwrap().store(1, Ordering::Relaxed);
+    ///     range.low_half(0).store(1, Ordering::Relaxed);
     /// }
     /// ```
     #[inline]
-    pub fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
+    pub fn low_half(&self, offset: usize) -> NonNull<u32> {
         self.0.low_half(offset)
     }
 }
 
 impl Range {
-    /// Returns the address of `len` bytes at `offset`; `None` if they are not all inside, which is a bug of the caller.
+    /// Returns the address of `len` bytes at `offset`. Panics if they are not all inside.
     #[inline]
-    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let found = self.find(offset, len);
-        debug_assert!(found.is_some(), "{len} bytes at {offset} are not inside {}", self.len);
-        found
-    }
-
-    /// Returns the address of `len` bytes at `offset`; `None` if they are not all inside.
-    #[inline]
-    fn find(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let room = self.len.checked_sub(offset)?;
-        if len > room {
-            return None;
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        if self.len.checked_sub(offset).is_none_or(|room| len > room) {
+            out_of_range(offset, len, self.len);
         }
         // SAFETY: `offset` is at most the range's length, so that the result stays in it or at its end.
-        Some(unsafe { self.start.add(offset) })
-    }
-
-    /// Returns the address of two aligned words at `offset`; `None` if they are not inside.
-    #[inline]
-    fn pair(&self, offset: usize) -> Option<NonNull<u8>> {
-        if offset % size_of::<u64>() == 0 { self.at(offset, 2 * size_of::<u64>()) } else { None }
+        unsafe { self.start.add(offset) }
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> Option<&AtomicU64> {
-        let at = self.aligned(offset)?.cast();
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        let at = self.aligned(offset, size_of::<u64>()).cast();
         // SAFETY: inside the range, aligned for u64, and only ever reached through atomics: the word
         // areas of pages and boards and the record area of lanes do not overlap.
-        Some(unsafe { AtomicU64::from_ptr(at.as_ptr()) })
+        unsafe { AtomicU64::from_ptr(at.as_ptr()) }
     }
 
     /// Returns the address of the low half, which comes first on a little-endian machine.
     #[inline]
-    fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
-        self.aligned(offset).map(NonNull::cast)
+    fn low_half(&self, offset: usize) -> NonNull<u32> {
+        self.aligned(offset, size_of::<u64>()).cast()
     }
 
+    /// Returns the address of `len` bytes at `offset`, aligned for a word. Panics if they are not, or not all inside.
     #[inline]
-    fn aligned(&self, offset: usize) -> Option<NonNull<u8>> {
-        let aligned = offset % size_of::<u64>() == 0;
-        debug_assert!(aligned, "the word at {offset} is not aligned");
-        if !aligned {
-            return None;
+    fn aligned(&self, offset: usize, len: usize) -> NonNull<u8> {
+        if offset % size_of::<u64>() != 0 {
+            out_of_range(offset, len, self.len);
         }
         // Most offsets are constants, for which this comparison is not compiled into the program.
-        if offset <= MAPPED - size_of::<u64>() {
+        if offset <= MAPPED - len {
             // SAFETY: this many bytes are mapped: `new` asks for that.
-            return Some(unsafe { self.start.add(offset) });
+            return unsafe { self.start.add(offset) };
         }
-        self.at(offset, size_of::<u64>())
+        self.at(offset, len)
     }
+}
 
-    /// Loads a word with at least the ordering given; returns 0 if it is not inside or not aligned.
-    #[inline]
-    fn load(&self, offset: usize, order: Ordering) -> u64 {
-        let Some(word) = self.word(offset) else { return 0 };
-        // A relaxed load and a fence instead of an acquire load: only relaxed loads are guaranteed to work on memory that is
-        // mapped read-only. The fence is free on x86.
-        if order == Ordering::SeqCst {
-            // Pairs with the SeqCst fence that the other side puts between its store and its own load.
-            fence(Ordering::SeqCst);
-        }
-        let value = word.load(Ordering::Relaxed);
-        if order != Ordering::Relaxed {
-            // Pairs with the release store of the word's owner.
-            fence(Ordering::Acquire);
-        }
-        value
+/// Panics: see the module.
+#[cold]
+#[inline(never)]
+#[expect(clippy::panic, reason = "a bug of this library, which a peer cannot bring about")]
+fn out_of_range(offset: usize, len: usize, size: usize) -> ! {
+    panic!("bug in Bellwire: {len} bytes at {offset} are not inside the {size} bytes of a range")
+}
+
+/// Loads a word with at least the ordering given.
+#[inline]
+fn load(word: &AtomicU64, order: Ordering) -> u64 {
+    // A relaxed load and a fence instead of an acquire load: only relaxed loads are guaranteed to work on memory that is
+    // mapped read-only. The fence is free on x86.
+    if order == Ordering::SeqCst {
+        // Pairs with the SeqCst fence that the other side puts between its store and its own load.
+        fence(Ordering::SeqCst);
     }
+    let value = word.load(Ordering::Relaxed);
+    if order != Ordering::Relaxed {
+        // Pairs with the release store of the word's owner.
+        fence(Ordering::Acquire);
+    }
+    value
 }
 
 /// Returns whether the word at `offset` is part of a page's life word. Boards have no word there, and lanes have none at all.

@@ -30,16 +30,18 @@ impl Link {
     ) -> Woken {
         let mut looks = 0_u32;
         loop {
-            let Some(word) = board.word(offset).filter(|_| self.is_here()) else {
+            if !self.is_here() {
                 return Woken::PeerGone;
-            };
+            }
+            let word = board.word(offset);
             if self.cancel.word.is_set() {
                 return Woken::Cancelled;
             }
             if word.load() != low(seen) {
                 return Woken::Rung;
             }
-            let life = self.peer.page.word(LIFE_OFFSET).map(|word| (word, word.load()));
+            let life = self.peer.page.word(LIFE_OFFSET);
+            let life = Some((life, life.load()));
             let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
             if (life.is_none() || looks > 0) && self.peer_gone() {
                 return Woken::PeerGone;
@@ -70,7 +72,7 @@ impl Link {
     /// Returns what the kernel has recorded about the peer's serving thread: one load, no system call.
     #[inline]
     pub fn life(&self) -> LifeState {
-        self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))
+        life_state(self.peer.page.word(LIFE_OFFSET).load())
     }
 
     pub(super) fn park_on_futex(&self, park: &Park) -> Woken {
@@ -103,14 +105,13 @@ impl Link {
 
     fn wait_on_words(&self, park: &Park, armed: bool, until: Option<Instant>) -> Woke {
         let page = &self.peer.page;
-        let life =
-            if armed { page.word(LIFE_OFFSET).map(|word| (word, word.load())) } else { None };
+        let life = armed.then(|| page.word(LIFE_OFFSET)).map(|word| (word, word.load()));
         if life.is_some_and(|(_, seen)| life_state(seen) != LifeState::Alive) {
             return Woke::LookAgain;
         }
-        let expecting = |word: Word, seen| page.word(word.offset()).map(|word| (word, low(seen)));
-        let tail = expecting(Word::Tail, park.tail);
-        let head = park.head.and_then(|seen| expecting(Word::Head, seen));
+        let expecting = |word: Word, seen| (page.word(word.offset()), low(seen));
+        let tail = Some(expecting(Word::Tail, park.tail));
+        let head = park.head.map(|seen| expecting(Word::Head, seen));
         // Each further word costs almost a microsecond in a call that sleeps.
         let cancel = self.cancel.is_held().then(|| (self.cancel.word.word(), 0));
         if cancel.is_none() && self.cancel.word.is_set() {

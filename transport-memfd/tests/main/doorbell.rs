@@ -21,7 +21,7 @@ fn a_wake_reaches_a_thread_parked_on_a_read_only_map() {
             while !own.wake_one(128) {}
             own
         });
-        let word = peer.word(128).unwrap();
+        let word = peer.word(128);
         assert_eq!(futex_wait_any(&[(word, 0)], None), Woke::LookAgain);
         assert_eq!(peer.load_u64(128, Ordering::Acquire), 7);
     });
@@ -31,7 +31,7 @@ fn a_wake_reaches_a_thread_parked_on_a_read_only_map() {
 fn any_of_many_words_ends_the_wait() {
     for count in [1, 2, 8, 9, 128] {
         let (_own, peer) = region(count * 128);
-        let mut words: Vec<_> = (0..count).map(|n| (peer.word(n * 128).unwrap(), 0)).collect();
+        let mut words: Vec<_> = (0..count).map(|n| (peer.word(n * 128), 0)).collect();
         assert_eq!(futex_wait_any(&words, Some(clock::now())), Woke::Deadline);
         words.last_mut().unwrap().1 = 1;
         assert_eq!(futex_wait_any(&words, None), Woke::LookAgain, "{count} words");
@@ -41,7 +41,7 @@ fn any_of_many_words_ends_the_wait() {
 #[test]
 fn more_words_than_the_kernel_takes_are_waited_for_in_slices() {
     let (own, peer) = region(129 * 128);
-    let words: Vec<_> = (0..129).map(|n| (peer.word(n * 128).unwrap(), 0)).collect();
+    let words: Vec<_> = (0..129).map(|n| (peer.word(n * 128), 0)).collect();
     let until = clock::now().after(Duration::from_millis(25));
     assert_eq!(futex_wait_any(&words, Some(until)), Woke::Deadline);
     assert!(clock::now() >= until);

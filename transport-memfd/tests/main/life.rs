@@ -1,9 +1,10 @@
 #![allow(unsafe_code, reason = "mutexes of the C library, beside life words")]
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{PAGE_SIZE, SAMPLE_SLOTS};
+use bellwire_core::wire::{LIFE_SIZE, PAGE_SIZE, SAMPLE_SLOTS};
 use bellwire_core::{Bell, OwnMemory, Park, Port, Woken, Word};
 use bellwire_memfd::doorbell::futex_wait_any;
 use bellwire_memfd::endpoint::{Endpoint, connect};
@@ -16,7 +17,7 @@ use crate::child;
 use crate::support::{patience, region, service, thread_id, wait_until_parked};
 
 fn state(page: &PeerRegion) -> LifeState {
-    life_state(page.word(LIFE_OFFSET).unwrap().load())
+    life_state(page.word(LIFE_OFFSET).load())
 }
 
 #[test]
@@ -39,8 +40,8 @@ fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
             wait_until_parked(parked);
             child.kill().unwrap();
         });
-        let tail = page.word(Word::Tail.offset()).unwrap();
-        let life = page.word(LIFE_OFFSET).unwrap();
+        let tail = page.word(Word::Tail.offset());
+        let life = page.word(LIFE_OFFSET);
         let seen = life.load();
         // Without a deadline: only the kernel can wake this.
         while life_state(life.load()) == LifeState::Alive {
@@ -77,7 +78,7 @@ fn a_thread_that_ends_holding_it_has_died() {
             .join()
             .unwrap();
     });
-    let life = peer.word(LIFE_OFFSET).unwrap();
+    let life = peer.word(LIFE_OFFSET);
     // A joined thread may still be on its way out of the kernel.
     while life_state(life.load()) == LifeState::Alive {
         futex_wait_any(&[(life, life.load())], patience());
@@ -89,7 +90,7 @@ fn a_thread_that_ends_holding_it_has_died() {
 fn letting_go_disarms_it_and_wakes_the_peer() {
     let (own, peer) = region(PAGE_SIZE);
     let lock = life::hold(&own).unwrap();
-    let life = peer.word(LIFE_OFFSET).unwrap();
+    let life = peer.word(LIFE_OFFSET);
     let seen = life.load();
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -129,23 +130,29 @@ fn no_safe_function_reaches_a_life_word_that_is_held() {
     // Where the C library would write when the lock is released.
     let victim = Box::new(7_u64);
     let at = (&raw const *victim).addr() as u64;
-    for offset in (0..PAGE_SIZE).step_by(8) {
-        own.store_u64(offset, at, Ordering::Release);
-        assert_eq!(bytes(), held, "a store at {offset:#x}");
-        own.write(offset, &at.to_ne_bytes());
-        assert_eq!(bytes(), held, "a write at {offset:#x}");
+    let is_refused = |access: &dyn Fn()| catch_unwind(AssertUnwindSafe(access)).is_err();
+    let behind = LIFE_OFFSET + LIFE_SIZE;
+    for offset in [0, LIFE_OFFSET - 8, LIFE_OFFSET, LIFE_OFFSET + 8, behind - 8, behind] {
+        let is_inside = (LIFE_OFFSET..behind).contains(&offset);
+        assert_eq!(is_refused(&|| own.store_u64(offset, at, Ordering::Release)), is_inside);
+        assert_eq!(is_refused(&|| _ = own.load_u64(offset, Ordering::Relaxed)), is_inside);
     }
-    for len in [1, 8, 64, 4096] {
-        for offset in 0..=PAGE_SIZE - len {
-            own.write(offset, &[0xa5; PAGE_SIZE][..len]);
-            assert_eq!(bytes(), held, "{len} bytes at {offset:#x}");
-        }
+    for (len, offset) in [(1, 0), (8, 1), (64, 7), (4096, 0)].into_iter().flat_map(|(len, skew)| {
+        let ends = [LIFE_OFFSET, LIFE_OFFSET + 1, behind, behind + 1, PAGE_SIZE].into_iter();
+        ends.filter_map(move |end| Some((len, (end - skew).checked_sub(len)?)))
+    }) {
+        let is_before = offset + len <= LIFE_OFFSET;
+        let refused = is_refused(&|| own.write(offset, &[0xa5; PAGE_SIZE][..len]));
+        assert_eq!(refused, !is_before, "{len} bytes at {offset:#x}");
+        assert_eq!(is_refused(&|| own.read(offset, &mut [0; PAGE_SIZE][..len])), !is_before);
     }
+    assert_eq!(bytes(), held);
     let link = OwnEnd { page: own, lane: region(PAGE_SIZE).0 };
     for slot in 0..2 * SAMPLE_SLOTS {
         link.stamp(slot, [at; 4]);
     }
-    (0..PAGE_SIZE).step_by(8).for_each(|offset| link.export_counter(offset, at));
+    let counters = (0..PAGE_SIZE).step_by(8).filter(|at| !(LIFE_OFFSET..behind).contains(at));
+    counters.for_each(|offset| link.export_counter(offset, at));
     assert_eq!(bytes(), held);
     drop(lock);
     assert_eq!((*victim, state(&peer)), (7, LifeState::Unarmed));
@@ -180,7 +187,7 @@ fn a_thread_holds_only_as_many_as_the_kernel_would_find() {
         scope.spawn(body).join().unwrap();
     });
     for (n, page) in peers.iter().enumerate().filter(|(n, _)| *n != MAX_PER_THREAD - 1) {
-        let life = page.word(LIFE_OFFSET).unwrap();
+        let life = page.word(LIFE_OFFSET);
         while life_state(life.load()) == LifeState::Alive {
             futex_wait_any(&[(life, life.load())], patience());
         }
@@ -243,7 +250,7 @@ fn life_words_and_robust_mutexes_of_one_thread_come_and_go_in_any_order() {
             scope.spawn(body).join().unwrap();
         });
         for (at, peer) in peers.iter().enumerate() {
-            let life = peer.word(LIFE_OFFSET).unwrap();
+            let life = peer.word(LIFE_OFFSET);
             while life_state(life.load()) == LifeState::Alive {
                 futex_wait_any(&[(life, life.load())], patience());
             }
