@@ -205,7 +205,9 @@ mod tests {
     fn all_waits_share_one_watch_and_each_of_them_is_told() {
         let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
-        let run_dir = dir.path().join("not/yet");
+        // The directory above the nearest is watched, too: not the one that everybody has files in.
+        let run_dir = dir.path().join("own/not/yet");
+        std::fs::create_dir(dir.path().join("own")).unwrap();
         let [first, second] = [(); 2].map(|()| Arrivals::watch(&run_dir).unwrap());
         assert!(Arc::ptr_eq(&first.watched, &second.watched));
         assert!(!is_readable(&first) && !is_readable(&second));
