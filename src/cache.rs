@@ -263,7 +263,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     pub fn arm(&mut self) -> Result<bool, RefreshError<T::Error>> {
         match self.arm_session() {
             // The next refresh says that the provider is gone.
-            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => Ok(true),
+            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => Ok(true),
             Err(error) => {
                 if error.is_of_session() {
                     self.client.lost();

@@ -354,8 +354,8 @@ impl<S: Service> Client<S> {
         }
         self.lost();
         // After a protocol violation, do not retry with this provider or its successor.
-        let lied = matches!(error, CallError::ProtocolViolation(_));
-        if lied || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
+        let is_violation = error.kind() == ErrorKind::ProtocolViolation;
+        if is_violation || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
             return Err(error);
         }
         let Ok(session) = self.session_by(until) else { return Err(error) };

@@ -4,7 +4,7 @@ use bellwire_core::call::SubmitError;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::Shortage;
-use bellwire_core::wire::{RefuseCode, Status, Versions};
+use bellwire_core::wire::{CloseReason, RefuseCode, Status, Versions};
 use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName, Whose};
 
 use crate::Malformed;
@@ -106,20 +106,19 @@ pub enum CallError {
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// The provider died or closed the session.
+    /// The provider died, or closed the session without another reason.
     #[error("the provider is gone; {executed}")]
     PeerGone {
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// The provider closed the session because this end took nothing from its lane for too long: see
-    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout). What was published before is read
-    /// first.
-    #[error(
-        "the provider closed the session, since its answers were left unread for too long: take them sooner, \
-         or raise its unread_timeout; {executed}"
-    )]
-    Unread {
+    /// The provider closed the session for this reason: it is stopping, or this end read nothing for longer than
+    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout), or violated the protocol. What was published
+    /// before is read first.
+    #[error("the provider closed the session, {}; {executed}", why_closed(*reason))]
+    Closed {
+        /// The provider's reason.
+        reason: CloseReason,
         /// Whether the handler may have run.
         executed: Executed,
     },
@@ -169,7 +168,10 @@ impl CallError {
             Self::Deadline { .. } => ErrorKind::Deadline,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::PeerGone { .. } => ErrorKind::PeerGone,
-            Self::Unread { .. } => ErrorKind::Unread,
+            Self::Closed { reason: CloseReason::Unread, .. } => ErrorKind::Unread,
+            Self::Closed { reason: CloseReason::Stopping, .. } => ErrorKind::Stopping,
+            Self::Closed { reason: CloseReason::Poisoned, .. } => ErrorKind::ProtocolViolation,
+            Self::Closed { .. } => ErrorKind::PeerGone,
             Self::ProtocolViolation(_) => ErrorKind::ProtocolViolation,
             Self::Handler { .. } => ErrorKind::Handler,
             Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
@@ -187,7 +189,11 @@ impl CallError {
 
     /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
-        self.kind().fault()
+        match self {
+            // The provider says that this end did it.
+            Self::Closed { reason: CloseReason::Poisoned, .. } => Fault::Caller,
+            error => error.kind().fault(),
+        }
     }
 
     /// Returns whether the handler may have run.
@@ -205,7 +211,7 @@ impl CallError {
             | Self::Cancelled { executed }
             | Self::Short { executed, .. }
             | Self::PeerGone { executed }
-            | Self::Unread { executed } => *executed,
+            | Self::Closed { executed, .. } => *executed,
             Self::Declined { status } => ran(*status),
             Self::ProtocolViolation(_) | Self::Handler { .. } | Self::Malformed(_) => {
                 Executed::Maybe
@@ -217,7 +223,21 @@ impl CallError {
 impl CallError {
     /// Returns whether every further call on the session fails too.
     pub(crate) fn is_of_session(&self) -> bool {
-        matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::ProtocolViolation(_))
+        matches!(self, Self::PeerGone { .. } | Self::Closed { .. } | Self::ProtocolViolation(_))
+    }
+}
+
+/// Describes why a provider closed a session, and what to do.
+const fn why_closed(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Normal => "without a reason",
+        CloseReason::Poisoned => {
+            "because this end violated the protocol: see what the provider reported, and update the older of the two"
+        }
+        CloseReason::Stopping => "because it is stopping: try again once another one runs",
+        CloseReason::Unread => {
+            "because this client stopped reading answers: read them sooner, or raise its unread_timeout"
+        }
     }
 }
 
@@ -272,7 +292,7 @@ impl From<CallFailed> for CallError {
             CallFailed::Short(shortage) => Self::Short { shortage, executed: Executed::Maybe },
             CallFailed::Submit(SubmitError::Push(PushError::Peer(fault)))
             | CallFailed::Peer(fault) => Self::ProtocolViolation(fault),
-            CallFailed::Submit(SubmitError::Closed | SubmitError::Push(PushError::Closed)) => {
+            CallFailed::Submit(SubmitError::Push(PushError::Closed)) => {
                 Self::PeerGone { executed: Executed::No }
             }
             CallFailed::Submit(
@@ -283,8 +303,10 @@ impl From<CallFailed> for CallError {
             ) => Self::WouldBlock,
             CallFailed::Deadline(executed) => Self::Deadline { executed },
             CallFailed::Cancelled(executed) => Self::Cancelled { executed },
-            CallFailed::PeerGone(executed) => Self::PeerGone { executed },
-            CallFailed::Unread(executed) => Self::Unread { executed },
+            CallFailed::PeerGone(executed) | CallFailed::Closed(CloseReason::Normal, executed) => {
+                Self::PeerGone { executed }
+            }
+            CallFailed::Closed(reason, executed) => Self::Closed { reason, executed },
         }
     }
 }

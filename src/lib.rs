@@ -128,7 +128,7 @@ mod transport;
 pub use bellwire_core::call::Ticket;
 pub use bellwire_core::lane::LaneStats;
 pub use bellwire_core::resize::{Resource, Shortage};
-pub use bellwire_core::wire::{Doorbell, Latency, RefuseCode, Status, Versions};
+pub use bellwire_core::wire::{CloseReason, Doorbell, Latency, RefuseCode, Status, Versions};
 pub use bellwire_core::{
     Backend, ErrorKind, Executed, Fault, Geometry, InUse, Limits, NameError, PeerFault,
     ServiceName, SpinPolicy, Whose,

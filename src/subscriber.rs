@@ -396,7 +396,7 @@ impl<E: Event> Subscriber<E> {
         }
         match self.follow() {
             Ok(()) => {}
-            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => self.leave(),
+            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => self.leave(),
             Err(CallError::Declined { .. }) => {
                 self.leave();
                 self.client.put_off();

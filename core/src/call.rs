@@ -68,6 +68,8 @@ pub enum Arrival {
     Switch(Record),
     /// The peer has freed what memory it could, as requested.
     Trimmed,
+    /// The peer has closed the session: there is nothing more to take.
+    Closed(CloseReason),
 }
 
 /// Why a request was not sent.
@@ -79,9 +81,6 @@ pub enum SubmitError {
     /// Too many requests are in flight.
     #[error("as many requests as may already wait for an answer: take replies first")]
     Window,
-    /// The peer has closed the lane.
-    #[error("the peer has closed the session")]
-    Closed,
     /// This system lacks a resource for the request.
     #[error(transparent)]
     Short(#[from] Shortage),
@@ -98,7 +97,6 @@ pub struct CallMachine {
     dropped: u64,
     /// Where the one-way requests end that the peer is not known to have taken.
     untaken: VecDeque<u64>,
-    closed: Option<CloseReason>,
     /// The request that is being sent in parts, and the bytes written so far.
     sending: Option<(u64, usize)>,
     /// A request of which only some parts were written; the rest will not be sent.
@@ -122,7 +120,6 @@ impl CallMachine {
             in_flight: 0,
             dropped: 0,
             untaken: VecDeque::new(),
-            closed: None,
             sending: None,
             broken_off: None,
             arriving: None,
@@ -163,7 +160,7 @@ impl CallMachine {
         own: &O,
         payload: &[u8],
     ) -> Option<Ticket> {
-        if self.closed.is_some() || self.broken_off.is_some() || self.is_at_limit() {
+        if self.broken_off.is_some() || self.is_at_limit() {
             return None;
         }
         debug_assert!(self.sending.is_none(), "a request is being sent in parts");
@@ -203,9 +200,6 @@ impl CallMachine {
         own: &O,
         peer: &P,
     ) -> Result<(), SubmitError> {
-        if self.closed.is_some() {
-            return Err(SubmitError::Closed);
-        }
         self.trace_broken_off(lanes, own, peer)?;
         Ok(lanes.push(own, peer, Header::new(Kind::Trim, Status::Ok, 0, 0), &[])?)
     }
@@ -224,7 +218,6 @@ impl CallMachine {
     ) -> Result<Option<Ticket>, SubmitError> {
         let payload = payload.into();
         let (id, sent) = match self.sending {
-            _ if self.closed.is_some() => return Err(SubmitError::Closed),
             Some(sending) => sending,
             None => (self.next_id(lanes, own, peer, payload.is_one_way())?, 0),
         };
@@ -264,9 +257,6 @@ impl CallMachine {
         peer: &P,
         one_way: bool,
     ) -> Result<u64, SubmitError> {
-        if self.closed.is_some() {
-            return Err(SubmitError::Closed);
-        }
         if self.is_at_limit() && !one_way {
             return Err(SubmitError::Window);
         }
@@ -326,9 +316,6 @@ impl CallMachine {
             return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
         }
         for _ in 0..MOST_UNTOLD {
-            if self.closed.is_some() {
-                break;
-            }
             let Some(record) = lanes.peek(peer)? else { break };
             let attached = match record.kind {
                 Kind::Response => false,
@@ -341,9 +328,9 @@ impl CallMachine {
                     return Ok(Some(Arrival::Trimmed));
                 }
                 Kind::Close => {
-                    self.closed = Some(close_reason(&record)?);
+                    let reason = close_reason(&record)?;
                     lanes.take(&record);
-                    break;
+                    return Ok(Some(Arrival::Closed(reason)));
                 }
                 _ => return Err(unexpected(&record)),
             };
@@ -385,7 +372,7 @@ impl CallMachine {
         peer: &P,
         buffer: &mut [u8],
     ) -> Option<(Ticket, usize)> {
-        if self.closed.is_some() || self.arriving.is_some() {
+        if self.arriving.is_some() {
             return None;
         }
         let plain = lanes.peek_plain(peer, Kind::Response)?;
@@ -464,11 +451,6 @@ impl CallMachine {
     #[inline]
     pub fn take_dropped(&mut self) -> u64 {
         core::mem::take(&mut self.dropped)
-    }
-
-    /// Returns why the peer closed its lane, if it did.
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.closed
     }
 
     /// Marks a request as answered, for an answer known to match one that has none yet.

@@ -12,7 +12,7 @@ pub const SHRINK_AFTER: Duration = Duration::from_secs(30);
 
 /// How far a session got, as one end sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum SessionState {
     /// Both ends use it.
     #[default]
     Open,
@@ -48,7 +48,7 @@ pub struct End<P, O = ()> {
     pub(crate) port: P,
     pub(crate) lanes: Lanes,
     pub(crate) observer: O,
-    state: State,
+    state: SessionState,
     stall: StallDetector,
     rings: u64,
     growth: Growth,
@@ -62,7 +62,7 @@ impl<P: Port, O: Observer> End<P, O> {
             port,
             lanes,
             observer,
-            state: State::Open,
+            state: SessionState::Open,
             stall: StallDetector::default(),
             rings: 0,
             growth: Growth::default(),
@@ -121,14 +121,14 @@ impl<P: Port, O: Observer> End<P, O> {
 
     /// Returns how far the session got.
     #[inline]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SessionState {
         self.state
     }
 
     /// Returns whether both ends use the session.
     #[inline]
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
+        matches!(self.state, SessionState::Open)
     }
 
     /// Returns how often this end rang its peer with a system call.
@@ -137,10 +137,24 @@ impl<P: Port, O: Observer> End<P, O> {
         self.rings
     }
 
-    /// Ends the session, unless it is over.
+    /// Returns whether the session is over: nothing more is taken.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, SessionState::Over(_))
+    }
+
+    /// Returns why the peer closed the session, if it did.
+    pub fn closed(&self) -> Option<CloseReason> {
+        match self.state {
+            SessionState::Over(Why::Closed(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Ends the session. The first reason counts, but a violation counts more.
     pub fn end(&mut self, why: Why) {
-        if !matches!(self.state, State::Over(_)) {
-            self.state = State::Over(why);
+        if !self.is_over() || (matches!(why, Why::Fault(_)) && !self.has_failed()) {
+            self.state = SessionState::Over(why);
         }
     }
 
@@ -153,24 +167,32 @@ impl<P: Port, O: Observer> End<P, O> {
 
     /// Notes that the peer is gone. Returns true the first time.
     pub fn depart(&mut self) -> bool {
-        let was_open = self.is_open();
-        if was_open {
-            self.state = State::Closing;
-        }
-        was_open
+        self.state = match self.state {
+            SessionState::Open => SessionState::Closing,
+            // It closed the session before it left.
+            SessionState::Over(Why::Closed(_)) => SessionState::Over(Why::Gone),
+            SessionState::Closing | SessionState::Over(_) => return false,
+        };
+        true
+    }
+
+    /// Returns whether the peer is gone.
+    #[inline]
+    pub fn is_departed(&self) -> bool {
+        matches!(self.state, SessionState::Closing | SessionState::Over(Why::Gone))
     }
 
     /// Returns whether the peer violated the protocol.
     #[inline]
     pub fn has_failed(&self) -> bool {
-        matches!(self.state, State::Over(Why::Fault(_)))
+        matches!(self.state, SessionState::Over(Why::Fault(_)))
     }
 
     /// Returns the peer's fault, if it violated the protocol.
     #[inline]
     pub fn fault(&self) -> Option<PeerFault> {
         match self.state {
-            State::Over(Why::Fault(fault)) => Some(fault),
+            SessionState::Over(Why::Fault(fault)) => Some(fault),
             _ => None,
         }
     }

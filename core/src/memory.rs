@@ -1,5 +1,5 @@
 use crate::sync::Ordering;
-use crate::wire::{HEADER, SessionState};
+use crate::wire::{HEADER, PageState};
 
 /// The words of a page. The value is the word's offset in bytes; `docs/wire.md` is the reference.
 ///
@@ -16,7 +16,7 @@ pub enum Word {
     WantData = 0x180,
     /// "Ring me when your head passes this"; `u64::MAX` means "do not ring".
     WantSpace = 0x200,
-    /// A [`SessionState`](crate::wire::SessionState).
+    /// A [`PageState`](crate::wire::PageState).
     State = 0x280,
     /// The doorbell on which the owner wants to be rung now: a [`Doorbell`](crate::wire::Doorbell).
     Doorbell = 0x288,
@@ -95,8 +95,8 @@ pub trait PeerMemory {
     /// Returns whether the peer's page reports the session closed. Acquire: what it published before is then visible.
     fn says_closed(&self) -> bool {
         // mutant: equivalent because whoever acts on it loads the tail again, by Acquire, before it reads anything
-        let state = SessionState::parse(self.load(Word::State, Ordering::Acquire));
-        matches!(state, Some((SessionState::Closed, _)))
+        let state = PageState::parse(self.load(Word::State, Ordering::Acquire));
+        matches!(state, Some((PageState::Closed, _)))
     }
 
     /// Loads entry `slot` of the table of samples in the peer's page, each word in one piece; the words may belong to

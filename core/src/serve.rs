@@ -48,6 +48,8 @@ pub enum Incoming {
         /// The request.
         id: u64,
     },
+    /// The peer has closed the session: there is nothing more to take.
+    Closed(CloseReason),
 }
 
 impl Incoming {
@@ -72,7 +74,6 @@ pub struct ServeMachine {
     limit: u64,
     owed: VecDeque<Owed>,
     counts: ServeCounts,
-    closed: Option<CloseReason>,
     arriving: Option<Arriving>,
 }
 
@@ -90,14 +91,7 @@ impl ServeMachine {
     /// Creates the machine of a new session with at most `limit` requests in flight; at least one.
     pub fn new(limit: u64) -> Self {
         let counts = ServeCounts::default();
-        Self {
-            last_id: 0,
-            limit: limit.max(1),
-            owed: VecDeque::new(),
-            counts,
-            closed: None,
-            arriving: None,
-        }
+        Self { last_id: 0, limit: limit.max(1), owed: VecDeque::new(), counts, arriving: None }
     }
 
     /// Returns the next request or cancellation; copies a request's payload to `buffer`, which grows as needed.
@@ -111,9 +105,6 @@ impl ServeMachine {
         peer: &P,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Incoming>, PeerFault> {
-        if self.closed.is_some() {
-            return Ok(None);
-        }
         if !self.owed.is_empty() || self.counts.in_flight() >= self.limit {
             lanes.look(peer)?;
             return Ok(None);
@@ -138,13 +129,13 @@ impl ServeMachine {
                 let len = append(lanes, peer, &record, buffer, start, is_wanted)?;
                 if record.more {
                     self.arriving = Some(Arriving { id, batch, len, is_wanted });
-                    Some(Incoming::Part)
+                    Incoming::Part
                 } else {
                     self.counts.accepted += 1;
-                    Some(match is_wanted {
+                    match is_wanted {
                         true => Incoming::Request { id, len, batch },
                         false => Incoming::GivenUp { id },
-                    })
+                    }
                 }
             }
             // Followed before it is consumed.
@@ -152,7 +143,7 @@ impl ServeMachine {
             // The rest of it will not arrive.
             Kind::Cancel if self.arriving.is_some_and(|part| part.id == record.id) => {
                 self.arriving = None;
-                Some(Incoming::Part)
+                Incoming::Part
             }
             Kind::Attach | Kind::Trim if self.arriving.is_some() => {
                 return Err(unexpected(&record));
@@ -160,21 +151,18 @@ impl ServeMachine {
             Kind::Attach => {
                 self.begin(record.id)?;
                 self.counts.accepted += 1;
-                Some(Incoming::Attached { id: record.id })
+                Incoming::Attached { id: record.id }
             }
-            Kind::Trim => Some(Incoming::Trim),
+            Kind::Trim => Incoming::Trim,
             Kind::Cancel if record.id != ONE_WAY && record.id <= self.last_id => {
-                Some(Incoming::Cancel { id: record.id })
+                Incoming::Cancel { id: record.id }
             }
             Kind::Cancel => return Err(PeerFault::UnknownId { id: record.id }),
-            Kind::Close => {
-                self.closed = Some(close_reason(&record)?);
-                None
-            }
+            Kind::Close => Incoming::Closed(close_reason(&record)?),
             _ => return Err(unexpected(&record)),
         };
         lanes.take_before_acting(own, &record);
-        Ok(incoming)
+        Ok(Some(incoming))
     }
 
     /// Takes the next request into the first bytes of `buffer` and returns its id and length, if it is complete, no
@@ -191,7 +179,7 @@ impl ServeMachine {
         peer: &P,
         buffer: &mut [u8],
     ) -> Option<(u64, usize)> {
-        let is_held_up = self.closed.is_some() || self.arriving.is_some() || self.is_at_limit();
+        let is_held_up = self.arriving.is_some() || self.is_at_limit();
         if is_held_up || self.is_blocked() {
             return None;
         }
@@ -235,11 +223,6 @@ impl ServeMachine {
     /// Returns the counters.
     pub fn counts(&self) -> ServeCounts {
         self.counts
-    }
-
-    /// Returns why the peer closed its lane, if it did.
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.closed
     }
 
     #[inline]

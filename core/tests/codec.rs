@@ -3,7 +3,7 @@
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     ALIGN, Attach, Attachment, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header,
-    Hello, Kind, MAX_CONTROL, Message, PageHeader, Ready, Refuse, RefuseCode, Role, SessionState,
+    Hello, Kind, MAX_CONTROL, Message, PageHeader, PageState, Ready, Refuse, RefuseCode, Role,
     Status, Versions, Welcome, record_len,
 };
 use bellwire_core::{Geometry, Limits, NameError, ServiceName};
@@ -235,12 +235,12 @@ proptest! {
     #[test]
     fn a_state_word_is_parsed_again_or_refused(word in any::<u64>(), low in 0_u64..5, high in 0_u64..6) {
         for word in [word, low | high << 32] {
-            if let Some((state, reason)) = SessionState::parse(word) {
+            if let Some((state, reason)) = PageState::parse(word) {
                 prop_assert_eq!(state.word(reason), word);
             }
         }
         let known = (low == 1 || low == 3) && high <= 4;
-        prop_assert_eq!(SessionState::parse(low | high << 32).is_some(), known);
+        prop_assert_eq!(PageState::parse(low | high << 32).is_some(), known);
     }
 
     /// A page of another session, and one that differs in any of the bytes that are checked, is refused.

@@ -263,7 +263,7 @@ fn a_close_ends_it_and_what_is_in_flight_is_still_answered() {
     pair.other.push_close(pair.ends[1].own(), CloseReason::Normal);
     let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
     pair.next().unwrap().unwrap();
-    assert_eq!((pair.next(), pair.serve.closed()), (Ok(None), Some(CloseReason::Normal)));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Closed(CloseReason::Normal))));
     pair.respond(1, Status::Stopping, &[]);
     pair.commit();
     assert_eq!(pair.take(), Some((1, Status::Stopping, 0)));

@@ -213,7 +213,8 @@ fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
     let mut lanes = Lanes::with_terms(terms, terms);
     let mut serve = ServeMachine::new(64);
     let mut buffer = Vec::new();
-    while serve.closed().is_none() {
+    let mut is_closed = false;
+    while !is_closed {
         let flushed = serve.flush(&mut lanes, &end.own, &end.peer, |_| Ok(())).unwrap();
         if let Flushed::Grow(to) = flushed {
             grow(&mut end, &mut lanes, to);
@@ -227,8 +228,8 @@ fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
             Some(Incoming::Switch(switch)) => {
                 resize::follow(&mut end, &mut lanes, &switch).unwrap();
             }
+            Some(Incoming::Closed(_)) => is_closed = true,
             Some(other) => panic!("nobody sent {other:?}"),
-            None if serve.closed().is_some() => {}
             None => {
                 let space = serve.is_blocked();
                 let (armed, _) = lanes.arm(&end.own, &end.peer, space).unwrap();

@@ -1,7 +1,7 @@
 //! The contents of pages and boards, names and sizes: a kind, then its bytes.
 
 use bellwire_core::wire::{
-    BoardHeader, CloseReason, Doorbell, Kind, PageHeader, Role, SessionState, Status, record_len,
+    BoardHeader, CloseReason, Doorbell, Kind, PageHeader, PageState, Role, Status, record_len,
 };
 use bellwire_core::{Geometry, ServiceName};
 use zerocopy::{FromBytes, IntoBytes};
@@ -50,7 +50,7 @@ fn board(script: &Script<'_>) {
 
 fn words(script: &Script<'_>) {
     let word = script.u64();
-    if let Some((state, reason)) = SessionState::parse(word) {
+    if let Some((state, reason)) = PageState::parse(word) {
         assert_eq!(state.word(reason), word);
     }
     if let Some(reason) = CloseReason::parse(word) {

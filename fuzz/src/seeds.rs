@@ -7,7 +7,7 @@ mod netipc;
 mod sessions;
 
 use bellwire_core::ServiceName;
-use bellwire_core::wire::{BoardHeader, Doorbell, PageHeader, Role, SessionState};
+use bellwire_core::wire::{BoardHeader, Doorbell, PageHeader, PageState, Role};
 use bellwire_vectors::Case;
 use zerocopy::IntoBytes;
 
@@ -95,7 +95,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
     let page = PageHeader::new(Role::Server, 7, 42, 16 << 10, 1 << 60, NAME);
     let board = BoardHeader::new(42, 1 << 60, NAME);
     let size = (16_u32 << 10).to_le_bytes();
-    let closed = SessionState::Closed.word(Some(bellwire_core::wire::CloseReason::Stopping));
+    let closed = PageState::Closed.word(Some(bellwire_core::wire::CloseReason::Stopping));
     vec![
         ("page", [&[0, 1], &7_u64.to_le_bytes()[..], &size, page.as_bytes(), &name].concat()),
         ("board", [&[1], board.as_bytes(), &name].concat()),
@@ -119,7 +119,7 @@ fn observed() -> Vec<(&'static str, Vec<u8>)> {
         let header = PageHeader::new(role, 7, 42, 16 << 10, 1 << 60, NAME);
         piece(second, 0, header.as_bytes())
     };
-    let closed = SessionState::Closed.word(Some(bellwire_core::wire::CloseReason::Normal));
+    let closed = PageState::Closed.word(Some(bellwire_core::wire::CloseReason::Normal));
     let client = [
         header(false, Role::Client),
         word(false, 0x80, 4096),

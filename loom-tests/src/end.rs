@@ -8,7 +8,7 @@ use bellwire_core::lane::{Armed, Epoch, Growth, LaneTerms, Lanes, PushError, Rec
 use bellwire_core::resize::{FollowError, ResizeError, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, RespondError, ServeMachine};
 use bellwire_core::sync::{AtomicU64, Ordering};
-use bellwire_core::wire::{CloseReason, Header, Kind, SessionState, Status};
+use bellwire_core::wire::{CloseReason, Header, Kind, PageState, Status};
 use bellwire_core::{
     Bell, Geometry, Instant, Limit, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
@@ -245,8 +245,8 @@ impl End {
 
     /// Whether the peer's page has the closed state, loaded as a transport does.
     pub fn is_closed(&self) -> bool {
-        let state = SessionState::parse(self.0.port().peer.load(Word::State, Ordering::Acquire));
-        state.is_some_and(|(state, _)| state == SessionState::Closed)
+        let state = PageState::parse(self.0.port().peer.load(Word::State, Ordering::Acquire));
+        state.is_some_and(|(state, _)| state == PageState::Closed)
     }
 
     /// Arms, and sleeps unless something moved meanwhile.
@@ -299,7 +299,7 @@ impl End {
             match arrival.expect("an honest peer")? {
                 Arrival::Reply(reply) => return Some(reply),
                 Arrival::Switch(switch) => self.follow(&switch),
-                Arrival::Trimmed => {}
+                Arrival::Trimmed | Arrival::Closed(_) => {}
             }
         }
     }

@@ -13,7 +13,9 @@ use super::with_descriptor;
 use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::clock;
 use crate::transport::ready::Ready;
-use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State};
+use crate::{
+    CallError, Client, ClientConfig, Contract, Dynamic, ErrorKind, Executed, RunDir, Service, State,
+};
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
 ///
@@ -262,8 +264,8 @@ where
     ) -> Result<AsyncSession<S>, CallError> {
         self.lose(lost);
         // After a protocol violation, do not retry with this provider or its successor.
-        let lied = matches!(error, CallError::ProtocolViolation(_));
-        if lied || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
+        let is_violation = error.kind() == ErrorKind::ProtocolViolation;
+        if is_violation || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
             return Err(error);
         }
         self.connect_until(until).await.map_err(|_| error)

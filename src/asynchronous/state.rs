@@ -293,7 +293,7 @@ impl<S: Service> State<S> {
     fn why_over(&self, executed: Executed) -> CallError {
         match self.over {
             Some(CallError::ProtocolViolation(fault)) => CallError::ProtocolViolation(fault),
-            Some(CallError::Unread { .. }) => CallError::Unread { executed },
+            Some(CallError::Closed { reason, .. }) => CallError::Closed { reason, executed },
             Some(CallError::PeerGone { .. }) => CallError::PeerGone { executed },
             _ => CallError::Cancelled { executed },
         }

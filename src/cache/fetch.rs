@@ -91,7 +91,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             Ok(Fetched::Found(found)) => self.take(found),
             Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
             Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
-            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => {
+            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
                 self.client.lost();
                 self.seen = None;
                 Ok(Refreshed::Unavailable)

@@ -146,7 +146,9 @@ impl<S: Service> Session<S> {
             CallError::PeerGone { .. } => {
                 CallError::PeerGone { executed: self.drive.give_up(ticket) }
             }
-            CallError::Unread { .. } => CallError::Unread { executed: self.drive.give_up(ticket) },
+            CallError::Closed { reason, .. } => {
+                CallError::Closed { reason: *reason, executed: self.drive.give_up(ticket) }
+            }
             CallError::ProtocolViolation(fault) => {
                 self.drive.give_up(ticket);
                 CallError::ProtocolViolation(*fault)

@@ -48,7 +48,7 @@ use batch::SentBatch;
 /// unless the provider sleeps and has to be rung. A request that does not fit makes the lane grow; one that fits no
 /// lane, or a [`Payload`](crate::Payload) built in a memfd, is passed instead of copied.
 ///
-/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::ProtocolViolation`], a session stays closed: open
+/// After [`CallError::PeerGone`], [`CallError::Closed`] or [`CallError::ProtocolViolation`], a session stays closed: open
 /// another one, or let a [`Client`](crate::Client) do so.
 ///
 /// ```
@@ -319,10 +319,7 @@ impl<S: Service> Session<S> {
         if !self.link().is_here() {
             return Err(CallError::Forked);
         }
-        match self.drive.ended() {
-            Some(ended) => Err(ended.into()),
-            None => Ok(None),
-        }
+        self.drive.ended_waiting().map_or(Ok(None), |ended| Err(ended.into()))
     }
 
     /// Waits until [`Session::try_reply`] has an answer and returns it; waits at most for `timeout`.

@@ -201,7 +201,7 @@ fn who_waits_for_a_batch_gets_it_and_answers_to_single_requests_stay() {
     assert_eq!((stats.made, stats.answered, stats.in_flight), (40, 40, 0));
     let mut client = setup.stop_server();
     let gone = client.session().unwrap().wait_batch(PATIENCE).map(|_| ());
-    assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(CallError::Closed { .. })), "{gone:?}");
 }
 
 /// Numbers below 1 000, all of eight bytes.

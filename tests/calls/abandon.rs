@@ -144,7 +144,7 @@ fn a_handler_is_told_that_the_server_has_waited_long_enough() {
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [1], "only the item at hand");
         let answers = session.wait_batch(PATIENCE);
         if workers > 0 {
-            assert!(matches!(answers, Err(CallError::PeerGone { .. })));
+            assert!(matches!(answers, Err(CallError::Closed { .. })));
             assert_eq!((stats.answered, stats.lost), (0, 1));
             continue;
         }

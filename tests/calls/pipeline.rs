@@ -26,7 +26,7 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
         reconcile_session(session);
         fixture.close();
         let gone = client.session().unwrap().wait_reply(PATIENCE);
-        assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
+        assert!(matches!(gone, Err(CallError::Closed { .. })), "{doorbell:?}: {gone:?}");
     }
 }
 

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed, Server,
-    ServerConfig, SnapshotCache, State, Status,
+    CallError, Client, CloseReason, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed,
+    Server, ServerConfig, SnapshotCache, State, Status,
 };
 
 use crate::support::guard::{PATIENCE, scaled, until};
@@ -115,7 +115,13 @@ fn a_server_that_stops_says_close_to_a_parked_client() {
     let stopped = thread::spawn(move || server.stop());
     // The handler still runs: only the end of the session can end the call.
     let error = caller.join().unwrap().unwrap_err();
-    assert!(matches!(error, CallError::PeerGone { executed: Executed::Maybe }), "{error}");
+    assert!(
+        matches!(
+            error,
+            CallError::Closed { reason: CloseReason::Stopping, executed: Executed::Maybe }
+        ),
+        "{error}"
+    );
     gate.open();
     let stats = stopped.join().unwrap();
     reconcile(&stats);

@@ -116,7 +116,7 @@ impl Serving {
             let taken = match incoming {
                 None => return Ok(None),
                 // The buffer stays unchanged.
-                Some(Incoming::Part) => continue,
+                Some(Incoming::Part | Incoming::Closed(_)) => continue,
                 Some(Incoming::GivenUp { .. }) => unreachable!("nobody gives up here"),
                 Some(Incoming::Request { id, len, .. }) => {
                     let payload =

@@ -10,7 +10,7 @@ impl CallMachine {
     /// otherwise; call [`CallMachine::submit`] then.
     #[inline]
     pub fn try_post<O: OwnMemory>(&mut self, lanes: &mut Lanes, own: &O, payload: &[u8]) -> bool {
-        if self.closed.is_some() || self.broken_off.is_some() {
+        if self.broken_off.is_some() {
             return false;
         }
         debug_assert!(self.sending.is_none(), "a request is being sent in parts");

@@ -10,7 +10,7 @@ pub use looks::Look;
 use alloc::vec::Vec;
 
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
-use crate::end::{End, State, Why};
+use crate::end::{End, SessionState, Why};
 use crate::lane::{Armed, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
 use crate::wire::CloseReason;
@@ -30,14 +30,12 @@ pub enum CallFailed {
     /// Another thread cancelled the call.
     #[error("the call was cancelled; {0}")]
     Cancelled(Executed),
-    /// The peer's process ended, or the peer closed the session.
+    /// The peer's process ended, or it left without a reason.
     #[error("the peer is gone; {0}")]
     PeerGone(Executed),
-    /// The peer closed the session because this end took nothing from its lane for too long.
-    #[error(
-        "the peer closed the session, since this end left its records unread for too long; {0}"
-    )]
-    Unread(Executed),
+    /// The peer closed the session, for this reason.
+    #[error("the peer closed the session ({0:?}); {1}")]
+    Closed(CloseReason, Executed),
     /// The peer violated the protocol; the session is poisoned.
     #[error("the session is poisoned: {0}")]
     Peer(PeerFault),
@@ -149,25 +147,27 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.parks
     }
 
-    /// Returns why the session is no longer usable; `None` while it is.
+    /// Returns why nothing more can be sent; `None` while something can.
     pub fn ended(&self) -> Option<CallFailed> {
+        self.ended_with(Executed::No)
+    }
+
+    /// Returns why no more answers arrive; `None` while some may. A request in flight may have run.
+    pub fn ended_waiting(&self) -> Option<CallFailed> {
+        self.ended_with(if self.in_flight() == 0 { Executed::No } else { Executed::Maybe })
+    }
+
+    fn ended_with(&self, executed: Executed) -> Option<CallFailed> {
         match self.end.state() {
-            State::Open if self.calls.closed().is_none() => None,
-            State::Over(Why::Fault(fault)) => Some(CallFailed::Peer(fault)),
-            _ => Some(self.closed_by_peer(Executed::No)),
+            SessionState::Open => None,
+            SessionState::Over(why) => Some(CallFailed::over(why, executed)),
+            SessionState::Closing => Some(CallFailed::PeerGone(executed)),
         }
     }
 
-    fn closed_by_peer(&self, executed: Executed) -> CallFailed {
-        match self.calls.closed() {
-            Some(CloseReason::Unread) => CallFailed::Unread(executed),
-            _ => CallFailed::PeerGone(executed),
-        }
-    }
-
-    /// Returns why the peer closed its lane, if it did.
+    /// See [`End::closed`].
     pub fn closed(&self) -> Option<CloseReason> {
-        self.calls.closed()
+        self.end.closed()
     }
 
     /// Sends a request and returns immediately: [`CallDriver::try_reply`] returns the answer.
@@ -351,7 +351,6 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                 self.end.observer.lane_full(missing);
                 CallFailed::Submit(error)
             }
-            SubmitError::Closed => self.closed_by_peer(Executed::No),
             error => CallFailed::Submit(error),
         }
     }
@@ -361,10 +360,12 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn try_reply(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, CallFailed> {
-        if let Some(fault) = self.end.fault() {
-            return Err(fault.into());
-        }
         self.has_untaken = false;
+        match self.end.state() {
+            SessionState::Open | SessionState::Closing => {}
+            SessionState::Over(Why::Fault(fault)) => return Err(fault.into()),
+            SessionState::Over(_) => return Ok(None),
+        }
         // Bound the records that are no answers: a peer that sends only those must not hold the caller up.
         for _ in 0..MOST_ARRIVALS {
             let (lanes, own, peer) = self.end.parts();
@@ -386,9 +387,12 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                     self.commit();
                 }
                 Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
+                Some(Arrival::Closed(reason)) => {
+                    self.end.end(Why::Closed(reason));
+                    return Ok(None);
+                }
                 None => {
-                    self.has_untaken =
-                        self.calls.closed().is_none() && self.end.lanes.has_untaken();
+                    self.has_untaken = self.end.lanes.has_untaken();
                     return Ok(None);
                 }
             }
@@ -436,8 +440,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             if let Some(reply) = self.try_reply(buffer)? {
                 return Ok(reply);
             }
-            if self.calls.closed().is_some() {
-                return Err(self.closed_by_peer(Executed::Maybe));
+            if let SessionState::Over(why) = self.end.state() {
+                return Err(CallFailed::over(why, Executed::Maybe));
             }
             self.wait(false, until, Executed::Maybe)?;
         }
@@ -478,6 +482,17 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// See [`End::close`].
     pub fn close(&mut self, reason: CloseReason) {
         self.end.close(reason);
+    }
+}
+
+impl CallFailed {
+    /// Returns the error of a session that is over.
+    fn over(why: Why, executed: Executed) -> Self {
+        match why {
+            Why::Fault(fault) => Self::Peer(fault),
+            Why::Closed(reason) => Self::Closed(reason, executed),
+            Why::Gone | Why::Unread => Self::PeerGone(executed),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
-use crate::end::End;
+use crate::end::{End, SessionState, Why};
 use crate::lane::{Armed, Lanes, PushError, Record};
 use crate::resize::{FollowError, ResizeError, Shortage};
 use crate::serve::{Flushed, Incoming, Kept, Passed, RespondError, ServeCounts, ServeMachine};
@@ -96,9 +96,9 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         self.serve.counts()
     }
 
-    /// Returns why the peer closed its lane, if it did.
+    /// See [`End::closed`].
     pub fn closed(&self) -> Option<CloseReason> {
-        self.serve.closed()
+        self.end.closed()
     }
 
     /// See [`ServeMachine::is_blocked`].
@@ -126,6 +126,9 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     /// Returns the next request, if it is a plain one: see [`ServeMachine::try_next`].
     #[inline]
     pub fn try_next(&mut self, buffer: &mut [u8]) -> Option<(u64, usize)> {
+        if self.end.is_over() {
+            return None;
+        }
         let (lanes, own, peer) = self.end.parts();
         let request = self.serve.try_next(lanes, own, peer, buffer);
         if let Some((id, len)) = request {
@@ -134,15 +137,23 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         request
     }
 
-    /// Returns what the client sent next: see [`ServeMachine::next`].
+    /// Returns what the client sent next: see [`ServeMachine::next`]. Returns `None` after [`Incoming::Closed`].
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
     #[inline]
     pub fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Incoming>, PeerFault> {
+        match self.end.state() {
+            SessionState::Open | SessionState::Closing => {}
+            SessionState::Over(Why::Fault(fault)) => return Err(fault),
+            SessionState::Over(_) => return Ok(None),
+        }
         let (lanes, own, peer) = self.end.parts();
         let incoming = self.serve.next(lanes, own, peer, buffer);
         let incoming = incoming.map_err(|fault| self.end.fail(fault))?;
+        if let Some(Incoming::Closed(reason)) = incoming {
+            self.end.end(Why::Closed(reason));
+        }
         if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
             self.end.took(id, len);
         }

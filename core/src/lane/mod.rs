@@ -32,7 +32,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 use crate::sync::{Ordering, fence};
-use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, SessionState};
+use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, PageState};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
 
 /// Bytes in a cache line.
@@ -91,7 +91,7 @@ impl Lanes {
     pub fn open(own: &impl OwnMemory) {
         own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
-        own.store(Word::State, SessionState::Open.word(None), Ordering::Relaxed);
+        own.store(Word::State, PageState::Open.word(None), Ordering::Relaxed);
         own.export_counter(COUNTERS_AT, COUNTERS_LAYOUT);
     }
 
@@ -107,7 +107,7 @@ impl Lanes {
         self.export_counters(own);
         // Last: an end that sees it also sees all records before it, including the Close record. The fence in
         // `commit` releases them.
-        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
+        own.store(Word::State, PageState::Closed.word(Some(reason)), Ordering::Relaxed);
         wake
     }
 

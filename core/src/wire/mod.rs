@@ -21,7 +21,7 @@ pub use control::{
 };
 pub use counters::{COUNTERS_AT, COUNTERS_LAYOUT, Counter, LATENCY_AT, LATENCY_BUCKETS, Latency};
 pub use page::{
-    CloseReason, LIFE_OFFSET, LIFE_SIZE, PAGE_SIZE, PageError, PageHeader, Role, SessionState,
+    CloseReason, LIFE_OFFSET, LIFE_SIZE, PAGE_SIZE, PageError, PageHeader, PageState, Role,
 };
 pub(crate) use record::HEADER_U32;
 pub use record::{

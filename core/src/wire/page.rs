@@ -56,7 +56,7 @@ pub enum Role {
 /// The state of the page owner's end of the session (the `state` word, low 32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum SessionState {
+pub enum PageState {
     /// Data may flow.
     Open = 1,
     /// The owner no longer reads or writes; the high 32 bits hold a [`CloseReason`].
@@ -174,7 +174,7 @@ impl PageHeader {
     }
 }
 
-impl SessionState {
+impl PageState {
     /// Returns the `state` word for this state and reason.
     pub fn word(self, reason: Option<CloseReason>) -> u64 {
         self as u64 | reason.map_or(0, |r| r as u64) << 32

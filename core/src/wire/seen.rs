@@ -2,7 +2,7 @@ use zerocopy::FromBytes;
 
 use super::{
     COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Doorbell, LATENCY_BUCKETS, Latency,
-    PAGE_SIZE, PageHeader, Role, SessionState,
+    PAGE_SIZE, PageHeader, PageState, Role,
 };
 use crate::{ServiceName, Word};
 
@@ -73,7 +73,7 @@ impl SeenPage {
     pub fn parse(page: &[u8; PAGE_SIZE]) -> Option<Self> {
         let (header, _) = PageHeader::read_from_prefix(page).ok()?;
         let (role, service) = header.owner()?;
-        let state = SessionState::parse(word(page, Word::State.offset()));
+        let state = PageState::parse(word(page, Word::State.offset()));
         let counters = (word(page, COUNTERS_AT) == COUNTERS_LAYOUT).then(|| Counters {
             values: Counter::ALL.map(|counter| word(page, counter.offset())),
             latency: latency(page),
@@ -88,7 +88,7 @@ impl SeenPage {
             tail: word(page, Word::Tail.offset()),
             head: word(page, Word::Head.offset()),
             sleeps: word(page, Word::WantData.offset()) != u64::MAX,
-            closed: state.and_then(|(state, why)| (state == SessionState::Closed).then_some(why)),
+            closed: state.and_then(|(state, why)| (state == PageState::Closed).then_some(why)),
             doorbell: doorbell.and_then(Doorbell::parse),
             rings: word(page, Word::Rings.offset()),
             parks: word(page, Word::Parks.offset()),

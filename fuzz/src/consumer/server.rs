@@ -134,7 +134,7 @@ impl Server<'_> {
                 assert_ne!(id, ONE_WAY, "one of many is cancelled");
                 Ok(())
             }
-            Some(Incoming::Part) | None => Ok(()),
+            Some(Incoming::Part | Incoming::Closed(_)) | None => Ok(()),
         }
     }
 

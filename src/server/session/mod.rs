@@ -7,7 +7,7 @@ mod stats;
 use std::time::Duration;
 
 use bellwire_core::drive::ServeDriver;
-use bellwire_core::end::{End, State, Why};
+use bellwire_core::end::{End, Why};
 use bellwire_core::lane::{Armed, Record};
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
@@ -302,6 +302,7 @@ impl ServerSession {
                 Incoming::Trim => self.trim(context.scratch)?,
                 Incoming::Part => self.charge_arriving(),
                 Incoming::GivenUp { id } => self.respond(id, Status::Busy, &[])?,
+                Incoming::Closed(_) => {}
             }
             unpublished += 1;
             let most = if posts == taken { MOST_POSTS } else { MOST_UNPUBLISHED };
@@ -320,10 +321,9 @@ impl ServerSession {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        if let Some(reason) = self.driver.closed() {
-            if !self.has_posts() {
-                return Err(Why::Closed(reason));
-            }
+        match self.driver.closed() {
+            Some(reason) if !self.has_posts() => return Err(Why::Closed(reason)),
+            _ => {}
         }
         Ok(taken + passed + usize::from(flushed))
     }
@@ -336,10 +336,7 @@ impl ServerSession {
 
     /// Reports a violation that was found outside of a turn, for instance when the session was armed.
     fn check_over(&self) -> Result<(), Why> {
-        match self.end().state() {
-            State::Over(why) => Err(why),
-            State::Open | State::Closing => Ok(()),
-        }
+        self.end().fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     /// Writes a worker's answer to the lane.
@@ -410,7 +407,7 @@ impl ServerSession {
     /// Returns whether the client is gone and nothing more will be taken.
     #[inline]
     pub(super) fn is_departed(&self) -> bool {
-        matches!(self.end().state(), State::Closing)
+        self.end().is_departed()
     }
 
     /// Returns whether workers have one-way requests, which they handle although the client has left: it was told that
@@ -527,7 +524,7 @@ impl ServerSession {
                     }
                 }
                 Some(Incoming::Trim) => self.trim(scratch)?,
-                Some(Incoming::Cancel { .. } | Incoming::Part) => {}
+                Some(Incoming::Cancel { .. } | Incoming::Part | Incoming::Closed(_)) => {}
                 None => break,
             }
         }

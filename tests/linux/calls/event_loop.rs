@@ -1,6 +1,6 @@
 use std::os::fd::AsFd;
 
-use bellwire::{CallError, Doorbell, ServerConfig, Session};
+use bellwire::{CallError, CloseReason, Doorbell, ServerConfig, Session};
 use bellwire_memfd::{clock, poll};
 
 use crate::support::guard::{patience, until};
@@ -65,7 +65,10 @@ fn an_event_loop_is_told_that_the_provider_is_gone() {
         fixture.close();
         sleep_until_readable(&fd);
         let gone = session.try_reply();
-        assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
+        assert!(
+            matches!(gone, Err(CallError::Closed { reason: CloseReason::Stopping, .. })),
+            "{doorbell:?}: {gone:?}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, Executed};
+use bellwire::{CallError, Client, CloseReason, ErrorKind, Executed, Fault};
 use bellwire_core::call::MAX_WINDOW;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::wire::Status;
@@ -33,11 +33,12 @@ fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {
     let session = listener.open(1);
     let (own, peer) = (session.link.own(), session.link.peer());
     let (mut lanes, mut machine) = (session.lanes(), ServeMachine::new(u64::MAX));
-    while machine.closed().is_none() {
+    loop {
         match machine.next(&mut lanes, own, peer, &mut Vec::new()).unwrap() {
             Some(Incoming::Request { id, .. }) if id > 1 => {
                 machine.respond(&mut lanes, own, peer, id, Status::Ok, &[]).unwrap();
             }
+            Some(Incoming::Closed(_)) => break,
             Some(_) => {}
             None => thread::yield_now(),
         }
@@ -54,4 +55,21 @@ fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {
         matches!(error, CallError::Deadline { executed: Executed::No } | CallError::WouldBlock),
         "{error}"
     );
+}
+
+#[test]
+fn a_client_that_is_closed_for_a_violation_is_at_fault_and_does_not_try_again() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let run_dir = dir.run_dir.clone();
+    let caller = thread::spawn(move || {
+        Client::<Echo>::with_config(&run_dir, patient()).call(&vec![1]).unwrap_err()
+    });
+    let session = listener.open(1);
+    let (own, peer) = (session.link.own(), session.link.peer());
+    let _ = session.lanes().close(own, peer, CloseReason::Poisoned);
+    session.link.ring(Bell::Data);
+    let error = caller.join().unwrap();
+    assert!(matches!(error, CallError::Closed { reason: CloseReason::Poisoned, .. }), "{error}");
+    assert_eq!((error.kind(), error.fault()), (ErrorKind::ProtocolViolation, Fault::Caller));
 }

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Backpressure, CallError, Client, Doorbell, Executed, IncidentCause, RunDir, ServerConfig,
-    Session,
+    Backpressure, CallError, Client, CloseReason, Doorbell, Executed, IncidentCause, RunDir,
+    ServerConfig, Session,
 };
 use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
@@ -184,7 +184,7 @@ fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
     drop(stopped);
     let told = deaf.ask("take");
     let (answers, why) = told.split_once(' ').unwrap();
-    assert!(why.starts_with("Unread Unread {"), "{told}");
+    assert!(why.starts_with("Unread Closed {"), "{told}");
     // What was published before is still read.
     let answers: u64 = answers.parse().unwrap();
     assert!(answers > 0 && answers <= sent, "{told}, of {sent}");
@@ -205,9 +205,21 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
     let (_, answer) = session.try_reply().unwrap().expect("it was published before");
     assert_eq!(answer.unwrap(), [1]);
     let over = session.try_reply().map(drop);
-    assert!(matches!(over, Err(CallError::Unread { executed: Executed::No })), "{over:?}");
+    assert!(
+        matches!(
+            over,
+            Err(CallError::Closed { reason: CloseReason::Unread, executed: Executed::No })
+        ),
+        "{over:?}"
+    );
     for over in [session.wait_batch(PATIENCE).map(drop), session.wait()] {
-        assert!(matches!(over, Err(CallError::Unread { executed: Executed::No })), "{over:?}");
+        assert!(
+            matches!(
+                over,
+                Err(CallError::Closed { reason: CloseReason::Unread, executed: Executed::No })
+            ),
+            "{over:?}"
+        );
     }
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);

@@ -9,7 +9,7 @@ use bellwire_core::lane::{Epoch, Lanes};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
     Attach, BOARD_SIZE, BoardHeader, BoardWord, CloseReason, Doorbell, Header, Hello, Kind,
-    MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState,
+    MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready, RefuseCode, Role,
     Status, Welcome, record_len,
 };
 use bellwire_core::{
@@ -360,7 +360,7 @@ impl RogueSession {
     /// The peer closes this session because of this end's action, and closes its socket.
     #[track_caller]
     pub(crate) fn is_poisoned(&mut self) {
-        let closed = SessionState::Closed.word(Some(CloseReason::Poisoned));
+        let closed = PageState::Closed.word(Some(CloseReason::Poisoned));
         let tail = self.link.peer().load(Word::Tail, Ordering::Acquire);
         let park = Park { tail, head: None, until: Some(patience()) };
         while self.link.peer().load(Word::State, Ordering::Acquire) != closed {

@@ -6,7 +6,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
-    Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState,
+    Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, PageState, Ready,
 };
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_memfd::doorbell::Eventfd;
@@ -158,7 +158,7 @@ fn a_peer_that_closes_its_socket_is_gone_after_its_data() {
 fn a_peer_that_says_closed_is_gone() {
     for doorbell in ALL {
         let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-        let closed = SessionState::Closed.word(Some(CloseReason::Normal));
+        let closed = PageState::Closed.word(Some(CloseReason::Normal));
         ringer.own().store(Word::State, closed, Ordering::Release);
         assert_eq!(waiter.park(until_data(0)), Woken::PeerGone, "{doorbell:?}");
     }

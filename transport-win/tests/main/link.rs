@@ -6,7 +6,7 @@ use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::Armed;
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{
-    CloseReason, Doorbell, MAX_CONTROL, Message, PAGE_SIZE, Ready, SessionState,
+    CloseReason, Doorbell, MAX_CONTROL, Message, PAGE_SIZE, PageState, Ready,
 };
 use bellwire_core::{
     Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
@@ -103,7 +103,7 @@ fn a_peer_that_closes_its_pipe_is_gone_after_its_data() {
 #[test]
 fn a_peer_that_says_closed_is_gone() {
     let (mut waiter, ringer) = links();
-    let closed = SessionState::Closed.word(Some(CloseReason::Normal));
+    let closed = PageState::Closed.word(Some(CloseReason::Normal));
     ringer.own().store(Word::State, closed, Ordering::Release);
     assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
     assert!(waiter.peer_gone());

@@ -27,7 +27,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a call saves and restores six registers")]
     pub fn try_reply_fast(&mut self, buffer: &mut [u8]) -> Option<(Ticket, usize)> {
-        if self.end.has_failed() {
+        if self.end.is_over() {
             return None;
         }
         let (lanes, own, peer) = self.end.parts();
@@ -73,7 +73,9 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// Returns whether [`CallDriver::try_reply`] has anything to read or report.
     #[inline]
     pub fn has_news(&self) -> bool {
-        let is_over = self.end.has_failed() || self.calls.closed().is_some();
-        is_over || self.has_untaken || self.end.lanes.has_untaken() || self.end.has_moved()
+        self.end.is_over()
+            || self.has_untaken
+            || self.end.lanes.has_untaken()
+            || self.end.has_moved()
     }
 }

@@ -1,7 +1,7 @@
 //! Spinning and parking.
 
 use super::{CallDriver, CallFailed};
-use crate::end::State;
+use crate::end::{SessionState, Why};
 use crate::lane::Armed;
 use crate::sync::Ordering;
 use crate::time::nanos;
@@ -95,7 +95,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         until: &mut Deadline,
         began: &mut Option<Instant>,
     ) -> Result<Waited, CallFailed> {
-        if matches!(self.end.state(), State::Closing) {
+        if matches!(self.end.state(), SessionState::Closing) {
             return Ok(Waited::Over(Woken::PeerGone));
         }
         let budget = self.spin_budget();
@@ -148,7 +148,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             Woken::Deadline => Err(CallFailed::Deadline(executed)),
             Woken::Cancelled => Err(CallFailed::Cancelled(executed)),
             Woken::PeerGone => {
-                self.end.depart();
+                self.end.end(Why::Gone);
                 Err(CallFailed::PeerGone(executed))
             }
         }

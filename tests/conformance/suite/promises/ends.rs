@@ -19,9 +19,9 @@ pub(crate) fn a_close_ends_a_wait_for_data<T: Transport>() {
         Next::Again
     });
     drive.submit(b"in vain").unwrap();
-    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
-    assert_eq!(drive.ended(), Some(CallFailed::PeerGone(Executed::No)));
-    assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(wait(&mut drive), Err(CallFailed::Closed(CloseReason::Normal, Executed::Maybe)));
+    assert_eq!(drive.ended(), Some(CallFailed::Closed(CloseReason::Normal, Executed::No)));
+    assert_eq!(drive.submit(b"more"), Err(CallFailed::Closed(CloseReason::Normal, Executed::No)));
 }
 
 pub(crate) fn a_close_ends_a_wait_for_room<T: Transport>() {
@@ -39,7 +39,7 @@ pub(crate) fn a_close_ends_a_wait_for_room<T: Transport>() {
         Ok(()) => assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None)),
         Err(error) => assert_eq!(error, CallFailed::PeerGone(Executed::No)),
     }
-    assert_eq!(drive.ended(), Some(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(drive.ended(), Some(CallFailed::Closed(CloseReason::Normal, Executed::No)));
 }
 
 pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
@@ -56,7 +56,7 @@ pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
     let last = drive.submit(b"last").unwrap();
     assert_eq!(wait(&mut drive).unwrap().0, first);
     assert_eq!(wait(&mut drive).unwrap().0, last);
-    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+    assert_eq!(wait(&mut drive), Err(CallFailed::Closed(CloseReason::Normal, Executed::Maybe)));
     assert_eq!(drive.closed(), Some(CloseReason::Normal));
 }
 
