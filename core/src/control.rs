@@ -269,12 +269,12 @@ impl<C: ControlTransport> Control<C> {
 
     fn take_one(&mut self, transport: &C) -> Result<Taken, FollowError> {
         let mut bytes = [0; MAX_CONTROL];
-        let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
+        let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         let (len, memory) = match transport.receive(&mut bytes)? {
             Arrival::Message { len, memory } => (len, memory),
-            Arrival::TooLong => return Err(lied(0, "longer than any message").into()),
+            Arrival::TooLong => return Err(violation(0, "longer than any message").into()),
             Arrival::TooMany { count } => {
-                return Err(lied(count, "more descriptors than any message has").into());
+                return Err(violation(count, "more descriptors than any message has").into());
             }
             Arrival::Nothing => return Ok(Taken::None),
             Arrival::End => return Ok(Taken::End),

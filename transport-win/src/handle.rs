@@ -30,8 +30,8 @@ impl Number {
     /// Parses a number that a peer sent. Windows counts in fours from four and uses 32 bits. Other values are pseudo-handles,
     /// which would mean something else in this process.
     pub(crate) fn parse(number: u64) -> Option<Self> {
-        let honest = number != 0 && number.is_multiple_of(4) && u32::try_from(number).is_ok();
-        honest.then_some(Self(number))
+        let is_valid = number != 0 && number.is_multiple_of(4) && u32::try_from(number).is_ok();
+        is_valid.then_some(Self(number))
     }
 
     /// Returns the number of a handle of this process.

@@ -112,7 +112,7 @@ impl Serving {
             return self.take_attached(id).map(Some);
         }
         loop {
-            let incoming = self.driver.next(&mut self.buffer).expect("the peer is honest");
+            let incoming = self.driver.next(&mut self.buffer).expect("no violation");
             let taken = match incoming {
                 None => return Ok(None),
                 // The buffer stays unchanged.
@@ -129,14 +129,16 @@ impl Serving {
                     match self.driver.follow(&switch) {
                         Ok(()) => {}
                         Err(FollowError::Short(_)) => return Err(self.retry()),
-                        Err(FollowError::Peer(fault)) => panic!("the peer lied: {fault}"),
+                        Err(FollowError::Peer(fault)) => {
+                            panic!("the peer broke the protocol: {fault}")
+                        }
                     }
                     self.driver.commit();
                     continue;
                 }
                 Some(Incoming::Trim) => {
                     // A lane that cannot shrink now will when it is idle.
-                    self.driver.trim().expect("the peer is honest");
+                    self.driver.trim().expect("no violation");
                     continue;
                 }
             };
@@ -155,7 +157,7 @@ impl Serving {
                 self.unmapped = Some(id);
                 Err(self.retry())
             }
-            Err(FollowError::Peer(fault)) => panic!("the peer lied: {fault}"),
+            Err(FollowError::Peer(fault)) => panic!("the peer broke the protocol: {fault}"),
         }
     }
 
@@ -172,7 +174,9 @@ impl Serving {
         let mut responded = Ok(Responded::Attach);
         if status != Status::Ok || payload.len() < self.attach_from {
             if payload.len() >= self.stream_from {
-                driver.respond_in_parts(id, status, Box::new(payload.to_vec())).expect("honest");
+                driver
+                    .respond_in_parts(id, status, Box::new(payload.to_vec()))
+                    .expect("no violation");
                 return Some(());
             }
             if driver.try_respond(id, status, payload) {
@@ -183,12 +187,12 @@ impl Serving {
         if responded == Ok(Responded::Attach) {
             responded = driver.attach(id, Attached(payload.to_vec()));
         }
-        (responded.expect("the peer is honest") == Responded::Done).then_some(())
+        (responded.expect("no violation") == Responded::Done).then_some(())
     }
 
     /// Writes the owed answers for which there is room; returns true when none is left.
     pub fn flush(&mut self) -> bool {
-        self.driver.flush().expect("the peer is honest");
+        self.driver.flush().expect("no violation");
         !self.driver.is_blocked()
     }
 
@@ -204,7 +208,7 @@ impl Serving {
 
     /// Parks until the peer publishes, or makes room for owed answers.
     pub fn park(&mut self) -> Step {
-        let armed = self.driver.arm().expect("the peer is honest");
+        let armed = self.driver.arm().expect("no violation");
         if armed == Armed::Moved { Step::Again } else { Step::Parked(None) }
     }
 

@@ -51,7 +51,7 @@ pub(super) struct Receiver {
     /// read twice.
     left: Option<(u64, Header)>,
     /// An invalid `tail`, kept for the slow path to report: nothing is read after a protocol violation.
-    lied: Option<u64>,
+    invalid_tail: Option<u64>,
     /// The `head` that the peer can see.
     released: u64,
     /// The `head` at which the peer's event index for space was last checked.
@@ -121,13 +121,13 @@ impl Lanes {
     pub fn peek_plain<P: PeerMemory>(&mut self, peer: &P, kind: Kind) -> Option<Plain> {
         let receiver = &mut self.receiver;
         if receiver.head == receiver.peer_tail {
-            if receiver.lied.is_some() {
+            if receiver.invalid_tail.is_some() {
                 return None;
             }
             // Acquire: as in `has_more`.
             let tail = peer.load(Word::Tail, Ordering::Acquire);
             if !receiver.advance(tail) {
-                receiver.lied = (tail != receiver.peer_tail).then_some(tail);
+                receiver.invalid_tail = (tail != receiver.peer_tail).then_some(tail);
                 return None;
             }
             receiver.fetch(peer);
@@ -224,7 +224,7 @@ impl Lanes {
 
     /// Returns whether records of the peer, or a protocol violation, were seen but not taken.
     pub fn has_untaken(&self) -> bool {
-        self.receiver.head < self.receiver.peer_tail || self.receiver.lied.is_some()
+        self.receiver.head < self.receiver.peer_tail || self.receiver.invalid_tail.is_some()
     }
 
     /// Returns whether the next [`Lanes::commit`] would check for a peer that waits for space: a quarter of the lane was
@@ -296,7 +296,7 @@ impl Receiver {
             peer_tail: 0,
             reach: reach(&terms, &ring),
             left: None,
-            lied: None,
+            invalid_tail: None,
             released: 0,
             looked: 0,
             look_from: ring.size() / 4,
@@ -316,11 +316,11 @@ impl Receiver {
     #[inline]
     pub(super) fn has_more<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
         // Acquire: the records' bytes happen before the tail that covers them.
-        let tail = self.lied.unwrap_or_else(|| peer.load(Word::Tail, Ordering::Acquire));
+        let tail = self.invalid_tail.unwrap_or_else(|| peer.load(Word::Tail, Ordering::Acquire));
         match tail == self.peer_tail {
             true => Ok(false),
             false if self.advance(tail) => Ok(true),
-            false => Err(self.lie(tail)),
+            false => Err(self.tail_fault(tail)),
         }
     }
 
@@ -328,17 +328,17 @@ impl Receiver {
     #[inline]
     fn advance(&mut self, tail: u64) -> bool {
         let ahead = tail.wrapping_sub(self.head);
-        let is_honest = tail > self.peer_tail && ahead <= self.reach && tail % ALIGN as u64 == 0;
-        if is_honest {
+        let is_valid = tail > self.peer_tail && ahead <= self.reach && tail % ALIGN as u64 == 0;
+        if is_valid {
             self.peer_tail = tail;
             self.stats.high_water = self.stats.high_water.max(ahead);
         }
-        is_honest
+        is_valid
     }
 
     /// Returns what is invalid about this `tail`.
     #[cold]
-    fn lie(&self, tail: u64) -> PeerFault {
+    fn tail_fault(&self, tail: u64) -> PeerFault {
         if tail < self.peer_tail {
             PeerFault::TailWentBack { seen: self.peer_tail, now: tail }
         } else if tail - self.head > self.reach {

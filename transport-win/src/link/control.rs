@@ -40,7 +40,7 @@ impl ControlTransport for Link {
     }
 
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedHandle>, FollowError> {
-        let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
+        let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         Ok(match self.channel.receive(into, MAX_HANDLES) {
             Ok(received) => {
                 Arrival::Message { len: received.len, memory: received.into_objects().collect() }
@@ -49,11 +49,11 @@ impl ControlTransport for Link {
             Err(ReceiveError::Closed) => Arrival::End,
             Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },
             Err(ReceiveError::TooLong { .. }) => Arrival::TooLong,
-            Err(ReceiveError::TooShort) => return Err(lied(0, "it is cut off").into()),
+            Err(ReceiveError::TooShort) => return Err(violation(0, "it is cut off").into()),
             // Handles that a client had offered and the server had not taken are lost with the client.
             Err(ReceiveError::Handle { .. }) if self.peer_gone() => Arrival::End,
             Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
-                return Err(lied(1, "it names what is no handle").into());
+                return Err(violation(1, "it names what is no handle").into());
             }
             Err(ReceiveError::Short { source }) => {
                 return Err(short(Resource::Descriptors, 0, source).into());

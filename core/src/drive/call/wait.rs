@@ -136,9 +136,9 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// Reports a park to the spin policy, with the peer's timestamp where it is plausible.
     pub(super) fn learn(&mut self, began: Instant, now: Instant) {
         let rung = Instant::from_nanos(self.end.port.peer().load(Word::RungAt, Ordering::Relaxed));
-        let honest = rung >= began && rung <= now;
-        let gap = honest.then(|| nanos(rung.since(began)));
-        let latency = honest.then(|| nanos(now.since(rung)));
+        let is_possible = rung >= began && rung <= now;
+        let gap = is_possible.then(|| nanos(rung.since(began)));
+        let latency = is_possible.then(|| nanos(now.since(rung)));
         self.spin.parked(gap, latency);
     }
 
