@@ -74,12 +74,6 @@ pub enum LinkError {
     /// The doorbell is an eventfd, but the parts contain none.
     #[error("this end wants to be rung by an eventfd, and none was made: create one first")]
     NoEventfd,
-    /// The descriptor that cancels a wait on descriptors could not be created. This system is at fault.
-    #[error("cannot make a descriptor to cancel with: {source}; raise RLIMIT_NOFILE")]
-    Cancel {
-        /// The error from the kernel.
-        source: Errno,
-    },
 }
 
 /// One end of a session.
@@ -116,7 +110,14 @@ impl Link {
                 return Err(LinkError::PageSize { size });
             }
         }
-        let mut link = Self {
+        if parts.doorbell == Doorbell::Eventfd && parts.own_event.is_none() {
+            return Err(LinkError::NoEventfd);
+        }
+        parts.own.store(Word::Doorbell, u64::from(parts.doorbell as u32), Ordering::Release);
+        // Pairs with the fence in a publisher between its `tail` store and its load of what this end wants.
+        fence(Ordering::SeqCst);
+        spare::keep();
+        Ok(Self {
             own: parts.own,
             peer: parts.peer,
             control: Control::new(parts.channel.into(), parts.limits),
@@ -130,10 +131,7 @@ impl Link {
             offered: None,
             gathered: OnceLock::new(),
             home: Home::here(),
-        };
-        link.choose_doorbell(parts.doorbell)?;
-        spare::keep();
-        Ok(link)
+        })
     }
 
     /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
@@ -141,26 +139,6 @@ impl Link {
     pub fn on_quota_of(mut self, lender: Lender) -> Self {
         self.lender = Some(lender);
         self
-    }
-
-    /// Changes the doorbell that this end wants to be rung by. The peer may ring the old one for a moment: check its words
-    /// again after this call and before sleeping, as parking does.
-    ///
-    /// # Errors
-    /// [`LinkError::NoEventfd`] when the link has none, [`LinkError::Cancel`] at the limit of open files.
-    pub fn choose_doorbell(&mut self, doorbell: Doorbell) -> Result<(), LinkError> {
-        if doorbell == Doorbell::Eventfd && self.own_event.is_none() {
-            return Err(LinkError::NoEventfd);
-        }
-        // An existing canceller must be able to end this kind of wait too.
-        if doorbell != Doorbell::Futex && Arc::strong_count(&self.cancel) > 1 {
-            self.cancel.make_eventfd().map_err(|source| LinkError::Cancel { source })?;
-        }
-        self.doorbell = doorbell;
-        self.own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
-        // Pairs with the fence in a publisher between its `tail` store and its load of what this end wants.
-        fence(Ordering::SeqCst);
-        Ok(())
     }
 
     /// Returns the doorbell that this end wants the peer to ring.

@@ -9,9 +9,8 @@ use bellwire_core::wire::{
     Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, PageState, Ready,
 };
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
-use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::life;
-use bellwire_memfd::link::{Link, LinkError};
+use bellwire_memfd::link::Link;
 use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
@@ -339,33 +338,6 @@ fn rings_that_nobody_reads_stop() {
     assert!((1..150).contains(&rings), "{rings}");
     ringer.ring(Bell::Data);
     assert_eq!(unread(), 1, "what was read makes room");
-}
-
-#[test]
-fn a_canceller_works_on_after_the_doorbell_changed() {
-    let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
-    let canceller = waiter.canceller().unwrap();
-    waiter.choose_doorbell(Doorbell::Socket).unwrap();
-    let parked = thread_id();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            wait_until_parked(parked);
-            canceller.cancel();
-        });
-        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled);
-    });
-}
-
-#[test]
-fn the_doorbell_can_be_changed_when_its_eventfd_is_there() {
-    let (mut futex, peer) = links(Doorbell::Futex, Doorbell::Futex);
-    assert_eq!(futex.choose_doorbell(Doorbell::Eventfd), Err(LinkError::NoEventfd));
-    futex.choose_doorbell(Doorbell::Socket).unwrap();
-    assert_eq!(peer.peer().load(Word::Doorbell, Ordering::Acquire), Doorbell::Socket as u64);
-    let (mut evented, _peer) = links(Doorbell::Eventfd, Doorbell::Futex);
-    evented.choose_doorbell(Doorbell::Futex).unwrap();
-    evented.choose_doorbell(Doorbell::Eventfd).unwrap();
-    assert!(evented.event().is_some_and(|eventfd: &Eventfd| !eventfd.drain()));
 }
 
 /// It looks like the end of the socket, and keeps it readable.
