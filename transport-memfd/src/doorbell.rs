@@ -1,7 +1,6 @@
 //! How to wake a parked peer: a futex on the word that changed, or an eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::Instant;
@@ -53,10 +52,6 @@ pub struct Eventfd(OwnedFd, Home);
 
 /// The name that every transport uses for the object that a peer rings.
 pub type Event = Eventfd;
-
-/// A word of this process by which one thread tells another to stop waiting. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct CancelWord(Arc<AtomicU32>);
 
 /// Returns the doorbell that this end asks `peer` to ring when the program wants `wanted`. A process of another user could
 /// fill a shared eventfd, so it gets none, unless this end acts as root.
@@ -230,34 +225,5 @@ fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
 impl AsFd for Eventfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl CancelWord {
-    /// Creates a word that is not set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the word and wakes the threads that are parked on it.
-    pub fn set(&self) {
-        self.0.store(1, Ordering::Release);
-        // The kernel compares for the wait under the same lock under which this wake looks for waiters.
-        self.word().wake_all();
-    }
-
-    /// Returns whether it is set.
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
-    }
-
-    /// Resets the word and returns whether it was set.
-    pub fn take(&self) -> bool {
-        self.0.swap(0, Ordering::AcqRel) != 0
-    }
-
-    /// Returns the word to park on; it is 0 while not set.
-    pub fn word(&self) -> FutexWord<'_> {
-        FutexWord::new(&self.0)
     }
 }

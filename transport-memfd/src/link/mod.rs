@@ -189,10 +189,7 @@ impl Link {
 
     /// Resets the cancellation and returns whether there was one.
     pub fn take_cancel(&self) -> bool {
-        if let Some(eventfd) = self.cancel.eventfd.get() {
-            eventfd.drain();
-        }
-        self.cancel.word.take()
+        self.cancel.take()
     }
 
     /// Unmaps everything and returns the control socket, for a caller that closes it elsewhere: the peer may have queued

@@ -34,7 +34,7 @@ impl Link {
                 return Woken::PeerGone;
             }
             let word = board.word(offset);
-            if self.cancel.word.is_set() {
+            if self.cancel.is_set() {
                 return Woken::Cancelled;
             }
             if word.load() != low(seen) {
@@ -49,7 +49,7 @@ impl Link {
             looks += 1;
             let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
             let (wake, is_slice) = sliced(until, clock::now().after(slice));
-            let cancel = (self.cancel.word.word(), 0);
+            let cancel = (self.cancel.word(), 0);
             let woke = match life {
                 Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
                 None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),
@@ -113,11 +113,11 @@ impl Link {
         let tail = Some(expecting(Word::Tail, park.tail));
         let head = park.head.map(|seen| expecting(Word::Head, seen));
         // Each further word costs almost a microsecond in a call that sleeps.
-        let cancel = self.cancel.is_held().then(|| (self.cancel.word.word(), 0));
-        if cancel.is_none() && self.cancel.word.is_set() {
+        let cancel = self.cancel.is_held().then(|| (self.cancel.word(), 0));
+        if cancel.is_none() && self.cancel.is_set() {
             return Woke::LookAgain;
         }
-        let mut words = [(self.cancel.word.word(), 0); 4];
+        let mut words = [(self.cancel.word(), 0); 4];
         let mut used = 0;
         for (slot, word) in words.iter_mut().zip([tail, head, life, cancel].into_iter().flatten()) {
             *slot = word;
@@ -184,7 +184,7 @@ impl Link {
 
     /// Returns a reason not to sleep, if there is one. Data comes before death: published records are read first.
     fn reason(&self, park: &Park) -> Option<Woken> {
-        if self.cancel.word.is_set() {
+        if self.cancel.is_set() {
             Some(Woken::Cancelled)
         } else if park.has_moved(&self.peer) {
             Some(Woken::Rung)

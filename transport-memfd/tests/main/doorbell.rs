@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
 use bellwire_memfd::clock;
-use bellwire_memfd::doorbell::{CancelWord, Eventfd, Woke, futex_wait_any};
+use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
 use bellwire_memfd::poll::wait_readable;
 
 use crate::support::{patience, region, thread_id, wait_until_parked};
@@ -57,8 +57,8 @@ fn a_wait_on_nothing_returns() {
 #[test]
 fn a_deadline_is_not_early() {
     let until = clock::now().after(Duration::from_millis(3));
-    let never = CancelWord::new();
-    assert_eq!(futex_wait_any(&[(never.word(), 0)], Some(until)), Woke::Deadline);
+    let (_own, peer) = region(4096);
+    assert_eq!(futex_wait_any(&[(peer.word(0).unwrap(), 0)], Some(until)), Woke::Deadline);
     assert!(clock::now() >= until);
     let until = clock::now().after(Duration::from_millis(3));
     let silent = Eventfd::create().unwrap();
@@ -96,24 +96,6 @@ fn draining_does_not_block_on_an_eventfd_that_a_peer_made_blocking() {
     let bell = Eventfd::create().unwrap();
     rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::empty()).unwrap();
     assert!(!bell.drain());
-}
-
-#[test]
-fn a_cancel_word_wakes_its_waiter_and_is_taken_once() {
-    let word = CancelWord::new();
-    let parked = thread_id();
-    std::thread::scope(|scope| {
-        let other = word.clone();
-        scope.spawn(move || {
-            wait_until_parked(parked);
-            other.set();
-        });
-        while !word.is_set() {
-            futex_wait_any(&[(word.word(), 0)], None);
-        }
-    });
-    assert!(word.take());
-    assert!(!word.take());
 }
 
 #[test]
