@@ -293,7 +293,8 @@ impl Channel {
 
     /// Closes the channel on the reaper thread: the peer may have queued descriptors on it whose close blocks.
     pub fn reap(self) {
-        let socket: OwnedFd = self.into();
+        let Self { kept, fd: socket } = self;
+        drop(kept);
         // Nothing can be queued from here on, so an empty socket cannot block.
         let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         // A refused client's HELLO.
@@ -309,13 +310,6 @@ impl Channel {
 impl From<OwnedFd> for Channel {
     fn from(socket: OwnedFd) -> Self {
         Self { kept: Kept::descriptor(socket.as_fd()), fd: socket }
-    }
-}
-
-impl From<Channel> for OwnedFd {
-    fn from(channel: Channel) -> Self {
-        drop(channel.kept);
-        channel.fd
     }
 }
 

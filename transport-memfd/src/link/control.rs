@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Link;
-use crate::fork::{Home, Kept};
-use crate::pass::{self, ReceiveError, SendError};
+use crate::fork::Home;
+use crate::pass::{self, Channel, ReceiveError, SendError};
 use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::sealed::shortage;
 use crate::snapshot::{Snapshot, SnapshotMap};
@@ -37,21 +37,19 @@ pub(super) struct Control {
 /// block.
 #[derive(Debug)]
 struct Socket {
-    // A child of fork that kept it open would hide the end of this process.
-    kept: Option<Kept>,
-    fd: Option<OwnedFd>,
+    channel: Option<Channel>,
     home: Home,
 }
 
 impl Control {
-    pub(super) fn new(socket: OwnedFd, limits: Limits) -> Self {
-        Self { taken: control::Control::new(limits), socket: Socket::new(socket) }
+    pub(super) fn new(channel: Channel, limits: Limits) -> Self {
+        let socket = Socket { channel: Some(channel), home: Home::here() };
+        Self { taken: control::Control::new(limits), socket }
     }
 
     /// Takes the socket out.
-    pub(super) fn into_socket(mut self) -> Option<OwnedFd> {
-        self.socket.kept = None;
-        self.socket.fd.take()
+    pub(super) fn into_channel(mut self) -> Option<Channel> {
+        self.socket.channel.take()
     }
 
     /// Processes pending messages, for a wait.
@@ -79,17 +77,11 @@ impl AsFd for Control {
     }
 }
 
-impl Socket {
-    fn new(fd: OwnedFd) -> Self {
-        Self { kept: Some(Kept::descriptor(fd.as_fd())), fd: Some(fd), home: Home::here() }
-    }
-}
-
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.fd {
-            Some(socket) => socket.as_fd(),
-            // Only `into_socket` takes it, and the value is gone after that. CWD is not a socket: every use fails.
+        match &self.channel {
+            Some(channel) => channel.as_fd(),
+            // Only `into_channel` takes it, and the value is gone after that. CWD is not a socket: every use fails.
             None => rustix::fs::CWD,
         }
     }
@@ -97,14 +89,9 @@ impl AsFd for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.kept = None;
-        if let Some(socket) = self.fd.take() {
-            if !self.home.is_here() || pass::is_empty(socket.as_fd()) {
-                drop(socket);
-            } else {
-                reaper::reap(socket);
-            }
-        }
+        // In a child of fork it is the parent's.
+        let channel = self.channel.take().filter(|_| self.home.is_here());
+        channel.into_iter().for_each(Channel::reap);
     }
 }
 

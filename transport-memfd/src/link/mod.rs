@@ -120,7 +120,7 @@ impl Link {
         Ok(Self {
             own: parts.own,
             peer: parts.peer,
-            control: Control::new(parts.channel.into(), parts.limits),
+            control: Control::new(parts.channel, parts.limits),
             doorbell: parts.doorbell,
             own_event: parts.own_event,
             peer_event: parts.peer_event,
@@ -195,7 +195,7 @@ impl Link {
     /// Unmaps everything and returns the control socket, for a caller that closes it elsewhere: the peer may have queued
     /// descriptors on it whose close blocks.
     pub fn into_channel(self) -> Option<Channel> {
-        self.control.into_socket().map(Channel::from)
+        self.control.into_channel()
     }
 
     /// Returns the peer's protocol violation on the control socket, if this end found one while it waited.
