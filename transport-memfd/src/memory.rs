@@ -63,15 +63,15 @@ pub fn most_maps() -> Option<usize> {
 }
 
 /// The memory cgroup with the lowest limit that contains this process.
-struct Cgroup {
-    limit: u64,
+pub(crate) struct Cgroup {
+    pub(crate) limit: u64,
     usage: File,
     stat: PathBuf,
     cached: &'static str,
 }
 
 impl Cgroup {
-    fn of_this_process() -> Option<Self> {
+    pub(crate) fn of_this_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (version, path) = parse(&cgroups)?;
         let root = Path::new(version.root);

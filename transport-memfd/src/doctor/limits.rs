@@ -1,8 +1,9 @@
 use std::fs;
-use std::path::Path;
 
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::process::{Resource, getrlimit};
+
+use crate::memory;
 
 /// Descriptors that one session takes in a process.
 const FDS_PER_SESSION: u64 = 3;
@@ -46,8 +47,8 @@ fn open_files() -> Finding {
 }
 
 fn maps() -> Tried {
-    let limit: u64 = read("/proc/sys/vm/max_map_count").ok_or("cannot be read")?.parse()?;
-    let sessions = limit / MAPS_PER_SESSION;
+    let limit = memory::most_maps().ok_or("cannot be read")?;
+    let sessions = limit as u64 / MAPS_PER_SESSION;
     let detail = format!("{}: about {} sessions per process", limit, sessions);
     Ok(if sessions >= FEW {
         Finding::ok(detail)
@@ -80,26 +81,9 @@ fn file_size() -> Finding {
 /// Returns the lowest memory limit of the cgroups that contain this process. Beyond it the kernel does not refuse an
 /// allocation of shared memory but kills the process.
 fn memory_cgroup() -> Finding {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = own.lines().flat_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next().unwrap_or(""), fields.next().unwrap_or("/"));
-        let (bases, file): (&[&str], _) = match controllers {
-            "" => (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "memory.max"),
-            _ if controllers.split(',').any(|one| one == "memory") => {
-                (&["/sys/fs/cgroup/memory"], "memory.limit_in_bytes")
-            }
-            _ => (&[], ""),
-        };
-        let path = path.trim_start_matches('/');
-        bases.iter().flat_map(move |base| {
-            Path::new(path).ancestors().filter_map(move |path| {
-                read(Path::new(base).join(path).join(file))?.parse::<u64>().ok()
-            })
-        })
-    });
-    // v1 reports "no limit" as a number near 2^63.
-    match limits.filter(|limit| *limit < 1 << 60).min() {
+    // Version 1 reports "no limit" as a number near 2^63.
+    let limit = memory::Cgroup::of_this_process().map(|cgroup| cgroup.limit);
+    match limit.filter(|limit| *limit < 1 << 60) {
         None => Finding::ok("no limit"),
         Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", limit / MIB)),
         Some(limit) => Finding::limited(
@@ -110,7 +94,8 @@ fn memory_cgroup() -> Finding {
 }
 
 fn memfd_noexec() -> Finding {
-    match read("/proc/sys/vm/memfd_noexec").as_deref() {
+    let setting = fs::read_to_string("/proc/sys/vm/memfd_noexec").ok();
+    match setting.as_deref().map(str::trim) {
         None => Finding::ok("not there: Linux 6.3 has it"),
         Some("0") => Finding::ok("0: memfds may be executable; Bellwire's are not"),
         Some("1") => Finding::ok("1: memfds are not executable unless asked for"),
@@ -118,8 +103,4 @@ fn memfd_noexec() -> Finding {
             Finding::ok(format!("{other}: memfds are never executable, Bellwire's are not"))
         }
     }
-}
-
-fn read(path: impl AsRef<Path>) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
