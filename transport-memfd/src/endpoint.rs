@@ -20,12 +20,13 @@ use crate::admission::Admission;
 use crate::arrivals;
 use crate::fork::Kept;
 use crate::pass::Channel;
+use crate::peer::own_uid;
 pub use connect::{ConnectError, connect, connect_trusting};
 pub use error::{BindError, ListError, RunDirError};
 pub use inherited::{InheritError, Inherited, inherited};
 pub use lock::{EndpointInfo, Liveness, list, lock_path};
 pub use run_dir::{default_run_dir, owner_trusted_by_root, prepare_run_dir};
-use run_dir::{effective_uid, not_given, prepare_for};
+use run_dir::{not_given, prepare_for};
 
 /// How many connections may wait for accept, unless [`Endpoint::listen`] is told another limit.
 pub const BACKLOG: u32 = 4096;
@@ -289,7 +290,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
         Err(source) => return Err(system(source)),
     };
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
-    if !is_socket || stat.st_uid != effective_uid() {
+    if !is_socket || stat.st_uid != own_uid() {
         return Err(BindError::Squatted { path: path.to_owned() });
     }
     rustix::fs::unlink(path).map_err(system)

@@ -89,26 +89,6 @@ impl User {
     }
 }
 
-impl From<u32> for User {
-    fn from(uid: u32) -> Self {
-        Self(uid)
-    }
-}
-
-impl FromStr for User {
-    type Err = ParseIntError;
-
-    fn from_str(uid: &str) -> Result<Self, ParseIntError> {
-        uid.parse().map(Self)
-    }
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {}", self.0)
-    }
-}
-
 impl Group {
     /// Returns the number.
     pub const fn gid(self) -> u32 {
@@ -116,25 +96,32 @@ impl Group {
     }
 }
 
-impl From<u32> for Group {
-    fn from(gid: u32) -> Self {
-        Self(gid)
-    }
+/// Numbers that are given and shown as such.
+macro_rules! numbers {
+    ($($number:ident: $shown:literal),*) => {$(
+        impl From<u32> for $number {
+            fn from(number: u32) -> Self {
+                Self(number)
+            }
+        }
+
+        impl FromStr for $number {
+            type Err = ParseIntError;
+
+            fn from_str(number: &str) -> Result<Self, ParseIntError> {
+                number.parse().map(Self)
+            }
+        }
+
+        impl fmt::Display for $number {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($shown, " {}"), self.0)
+            }
+        }
+    )*};
 }
 
-impl FromStr for Group {
-    type Err = ParseIntError;
-
-    fn from_str(gid: &str) -> Result<Self, ParseIntError> {
-        gid.parse().map(Self)
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gid {}", self.0)
-    }
-}
+numbers!(User: "uid", Group: "gid");
 
 impl Credentials {
     /// Returns the process, if known.
@@ -166,7 +153,8 @@ impl Credentials {
 impl Process {
     /// Returns whether the process has ended; a zombie has. Does not block.
     pub fn has_exited(&self) -> bool {
-        has_exited(self.0.as_fd())
+        let mut ended = [poll::readable(self.as_fd())];
+        poll::wait(&mut ended, Some(clock::now())).is_ok_and(poll::Ready::any)
     }
 }
 
@@ -184,7 +172,7 @@ impl AsFd for Process {
 
 /// Returns the process at the other end, to wait for its end: see [`peer_pidfd`].
 pub fn watch(channel: &Channel) -> Option<Process> {
-    peer_pidfd(channel.as_fd()).map(Process)
+    peer_pidfd(channel.as_fd())
 }
 
 /// Reads the credentials of a connected socket's peer.
@@ -207,7 +195,7 @@ pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
 /// Returns whether the peer was in a group when it connected, as its group or as a supplementary group. Returns `false` if
 /// that number stands for every group outside this user namespace.
 pub(crate) fn is_in(group: Group, credentials: &Credentials, sock: impl AsFd) -> bool {
-    if group.0 == u32::MAX || (group.0 == overflow_gid() && !sees_all_groups()) {
+    if is_overflow_group(group.0) {
         return false;
     }
     credentials.gid == group.0
@@ -242,19 +230,19 @@ fn supplementary(sock: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
 /// [`pidfd_open(2)`](https://man7.org/linux/man-pages/man2/pidfd_open.2.html) of the pid (Linux 5.3), which is another
 /// process if the peer has ended and its pid was reused. Returns `None` if neither works, for instance in a sandbox: then
 /// only the socket reports the peer's end.
-pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
+pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<Process> {
     if let Ok(pidfd) = socket_pidfd(sock) {
         return Some(pidfd);
     }
     let pid = i32::try_from(credentials(sock).ok()?.pid?).ok()?;
-    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok().map(Process)
 }
 
 /// Returns a pidfd that is certain to be the peer's: `SO_PEERPIDFD` (Linux 6.5).
 ///
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel.
-pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<Process, Errno> {
     let mut raw: libc::c_int = -1;
     let field = <*mut libc::c_int>::cast(&mut raw);
     let mut len = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(|_| Errno::INVAL)?;
@@ -263,12 +251,7 @@ pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         return Err(Errno::BADF);
     }
     // SAFETY: the kernel has just made this descriptor for the caller; nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
-}
-
-/// Returns whether the process behind a pidfd has ended; a zombie has. Does not block.
-pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
-    poll::wait(&mut [poll::readable(pidfd)], Some(clock::now())).is_ok_and(poll::Ready::any)
+    Ok(Process(unsafe { OwnedFd::from_raw_fd(raw) }))
 }
 
 fn socket_option(
@@ -296,34 +279,21 @@ pub(crate) fn is_privileged_by_its_file() -> bool {
 
 /// Returns whether a uid stands for every user outside this user namespace.
 pub(crate) fn is_overflow(uid: u32) -> bool {
-    uid == u32::MAX || (uid == overflow_uid() && !sees_all_users())
+    static OVERFLOW: OnceLock<u32> = OnceLock::new();
+    is_of_all(uid, &OVERFLOW, "/proc/sys/kernel/overflowuid", "/proc/self/uid_map")
 }
 
-fn overflow_uid() -> u32 {
-    static UID: OnceLock<u32> = OnceLock::new();
-    *UID.get_or_init(|| {
-        let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-        text.trim().parse().unwrap_or(65534)
-    })
+/// Same as [`is_overflow`], for groups.
+fn is_overflow_group(gid: u32) -> bool {
+    static OVERFLOW: OnceLock<u32> = OnceLock::new();
+    is_of_all(gid, &OVERFLOW, "/proc/sys/kernel/overflowgid", "/proc/self/gid_map")
 }
 
-fn overflow_gid() -> u32 {
-    static GID: OnceLock<u32> = OnceLock::new();
-    *GID.get_or_init(|| {
-        let text = fs::read_to_string("/proc/sys/kernel/overflowgid").unwrap_or_default();
-        text.trim().parse().unwrap_or(65534)
-    })
-}
-
-/// Same as [`sees_all_users`], for groups.
-fn sees_all_groups() -> bool {
-    maps_all(&fs::read_to_string("/proc/self/gid_map").unwrap_or_default())
-}
-
-/// Returns whether this process's user namespace maps every user, so that no uid stands for users outside.
-fn sees_all_users() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    maps_all(&map)
+/// Returns whether a number is the one shown for all numbers outside this user namespace, and there are any.
+fn is_of_all(number: u32, overflow: &OnceLock<u32>, setting: &str, map: &str) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let overflow = overflow.get_or_init(|| read(setting).trim().parse().unwrap_or(65534));
+    number == u32::MAX || (number == *overflow && !maps_all(&read(map)))
 }
 
 /// Returns whether a `uid_map` maps the whole range of user ids

@@ -71,8 +71,8 @@ fn credentials() -> Tried {
 
 fn pidfd_of_peer() -> Tried {
     let (here, _there) = pair()?;
-    let pidfd = peer::socket_pidfd(here.as_fd())?;
-    if peer::has_exited(pidfd.as_fd()) {
+    let process = peer::socket_pidfd(here.as_fd())?;
+    if process.has_exited() {
         return Err("it says that this process has ended".into());
     }
     Ok(Finding::ok("the kernel names the peer's process without a race"))

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::run_dir::{effective_uid, is_trusted};
+use super::run_dir::is_trusted;
 use super::{MAX_PATH, no_follow, seqpacket, socket_path};
 use crate::clock;
 use crate::pass::Channel;
-use crate::peer::User;
+use crate::peer::{User, own_uid};
 
 /// How long a client waits for room in a full backlog at a time: so late it sees that its call was cancelled.
 const BUSY_SLICE: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ pub fn connect_trusting(
     let path = socket_path(run_dir, service);
     let system = |source| match source {
         Errno::ACCESS | Errno::PERM => {
-            ConnectError::Forbidden { path: path.clone(), uid: effective_uid() }
+            ConnectError::Forbidden { path: path.clone(), uid: own_uid() }
         }
         source => ConnectError::System { path: path.clone(), source },
     };

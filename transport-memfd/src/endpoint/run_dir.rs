@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::RunDirError;
 use super::no_follow;
 use crate::admission::Admission;
-use crate::peer::{self, User};
+use crate::peer::{self, User, own_uid};
 
 /// Returns the default run directory: `bellwire` below `XDG_RUNTIME_DIR`, or `/run/bellwire` without that.
 pub fn default_run_dir() -> PathBuf {
@@ -102,7 +102,7 @@ pub(super) fn not_given(path: &Path, admission: &Admission, source: Errno) -> Ru
 
 /// In a user namespace that does not map them, all other users look like this one.
 pub(super) fn is_trusted(uid: u32) -> bool {
-    uid == 0 || (uid == effective_uid() && !peer::is_overflow(uid))
+    uid == 0 || (uid == own_uid() && !peer::is_overflow(uid))
 }
 
 /// Returns the owner of the run directory if this process is root's and nobody else can replace its contents: each directory
@@ -113,7 +113,7 @@ pub(super) fn is_trusted(uid: u32) -> bool {
 /// root would keep nobody out. Returns `None` for other users' processes, and for a program that got its rights from its file, as
 /// a setuid one does: whoever starts it names the run directory.
 pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
-    if effective_uid() != 0 || peer::is_privileged_by_its_file() {
+    if own_uid() != 0 || peer::is_privileged_by_its_file() {
         return None;
     }
     let owner = no_follow(run_dir).ok()?.st_uid;
@@ -130,10 +130,6 @@ pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
         })
     };
     path.ancestors().all(is_safe).then_some(User::from(owner))
-}
-
-pub(super) fn effective_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

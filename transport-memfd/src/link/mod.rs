@@ -168,7 +168,7 @@ impl Link {
 
     /// Opens the peer's process, for a link that was created without it; costs one descriptor.
     pub fn find_process(&self) -> Option<Process> {
-        peer::peer_pidfd(self.socket()).map(Process::from)
+        peer::peer_pidfd(self.socket())
     }
 
     /// Returns the eventfd that the peer rings, for an event loop that polls those of many links itself.

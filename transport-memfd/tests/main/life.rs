@@ -28,11 +28,11 @@ fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
     assert!(poll::wait_readable(&[endpoint.as_fd()], patience()).unwrap().any());
     let socket = endpoint.accept().unwrap().unwrap();
     assert!(poll::wait_readable(&[socket.as_fd()], patience()).unwrap().any());
-    let pidfd = peer::peer_pidfd(socket.as_fd()).unwrap();
+    let process = peer::peer_pidfd(socket.as_fd()).unwrap();
     let [fd] = pass::receive(socket.as_fd(), &mut [0; 8], 1).unwrap().expect_handles().unwrap();
     let page = PeerRegion::verify_and_map(fd, PAGE_SIZE).unwrap();
     assert_eq!(state(&page), LifeState::Alive);
-    assert!(!peer::has_exited(pidfd.as_fd()));
+    assert!(!process.has_exited());
 
     let parked = thread_id();
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
     });
     assert_eq!(state(&page), LifeState::Died);
     child.wait().unwrap();
-    assert!(peer::has_exited(pidfd.as_fd()));
+    assert!(process.has_exited());
 }
 
 #[test]

@@ -228,9 +228,9 @@ fn the_peer_is_who_connected() {
     assert_eq!(who.uid, rustix::process::geteuid().as_raw());
     assert_eq!(who.gid, rustix::process::getegid().as_raw());
     assert!(!who.overflow);
-    let pidfd = peer::peer_pidfd(a.as_fd()).expect("pidfds work here");
-    assert!(!peer::has_exited(pidfd.as_fd()));
-    assert!(rustix::io::fcntl_getfd(&pidfd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    let process = peer::peer_pidfd(a.as_fd()).expect("pidfds work here");
+    assert!(!process.has_exited());
+    assert!(rustix::io::fcntl_getfd(&process).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
 
 #[test]
