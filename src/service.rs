@@ -257,16 +257,6 @@ impl Malformed {
     }
 }
 
-impl Message for () {
-    const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
-
-    fn encode(&self, _: &mut Vec<u8>) {}
-
-    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        exactly::<0>(bytes).map(|_| ())
-    }
-}
-
 /// All of the message: items of one length, one after another; others as in a field. Of bytes, which may mean anything, there
 /// is no fingerprint.
 impl<T: Layout> Message for Vec<T> {
@@ -327,36 +317,6 @@ impl Message for String {
     }
 }
 
-impl<T: Layout, const N: usize> Message for [T; N] {
-    const LEN: Option<usize> = layout::len::<Self>();
-    const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
-
-    #[inline]
-    fn write(&self, into: &mut [u8]) {
-        layout::write(self, into);
-    }
-
-    fn encode(&self, into: &mut Vec<u8>) {
-        match T::as_encoded(self) {
-            Some(bytes) => into.extend_from_slice(bytes),
-            None => layout::encode(self, into),
-        }
-    }
-
-    fn as_encoded(&self) -> Option<&[u8]> {
-        T::as_encoded(self)
-    }
-
-    #[inline]
-    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        layout::decode(bytes)
-    }
-
-    fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
-        layout::decode_all(bytes, values)
-    }
-}
-
 /// 4 or 16 bytes in network byte order.
 impl Message for IpAddr {
     fn encode(&self, into: &mut Vec<u8>) {
@@ -368,47 +328,10 @@ impl Message for IpAddr {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         match bytes.len() {
-            4 => exactly::<4>(bytes).map(Self::from),
-            _ => exactly::<16>(bytes).map(Self::from),
+            4 => <[u8; 4]>::decode(bytes).map(Self::from),
+            _ => <[u8; 16]>::decode(bytes).map(Self::from),
         }
     }
-}
-
-macro_rules! integers {
-    ($($int:ty),*) => {$(
-        impl Message for $int {
-            const LEN: Option<usize> = Some(size_of::<$int>());
-            const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
-
-            #[inline]
-            fn write(&self, into: &mut [u8]) {
-                if let Some(into) = into.first_chunk_mut() {
-                    *into = self.to_le_bytes();
-                }
-            }
-
-            fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
-                let items = bytes.chunks_exact(size_of::<Self>());
-                values.extend(items.map(|item| item.try_into().map_or(0, Self::from_le_bytes)));
-                Ok(())
-            }
-
-            fn encode(&self, into: &mut Vec<u8>) {
-                into.extend_from_slice(&self.to_le_bytes());
-            }
-
-            fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-                exactly(bytes).map(Self::from_le_bytes)
-            }
-        }
-    )*};
-}
-
-integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
-
-fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
-    let at = bytes.len().min(N);
-    bytes.try_into().map_err(|_| Malformed::new(at, bytes.len(), "wrong length"))
 }
 
 /// The error of a handler that cannot answer: a sentence for the caller, and, if the caller's program shall tell errors

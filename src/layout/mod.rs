@@ -11,7 +11,7 @@ mod values;
 
 pub use types::{Field, Scalar, Type};
 
-use std::array;
+use std::{array, slice};
 
 use crate::Malformed;
 
@@ -224,8 +224,20 @@ pub const fn len<T: Layout>() -> Option<usize> {
 }
 
 /// [`Message::encode`](crate::Message::encode).
+#[inline]
 pub fn encode<T: Layout>(value: &T, into: &mut Vec<u8>) {
-    let at = into.append_zeros(const { T::TYPE.size() });
+    if let Some(bytes) = T::as_encoded(slice::from_ref(value)) {
+        return into.extend_from_slice(bytes);
+    }
+    let size = const { T::TYPE.size() };
+    if const { matches!(T::TYPE, Type::Scalar(_)) } {
+        // Most calls send a number: appending it takes less than appending zeros and storing it there.
+        let mut number = [0; size_of::<u128>()];
+        let number = number.get_mut(..size).unwrap_or_default();
+        value.store(number, 0);
+        return into.extend_from_slice(number);
+    }
+    let at = into.append_zeros(size);
     value.store(into, at);
 }
 
@@ -295,6 +307,10 @@ macro_rules! __message_by_layout {
                 $crate::layout::write(self, into);
             }
 
+            fn as_encoded(&self) -> Option<&[u8]> {
+                <Self as $crate::layout::Layout>::as_encoded(::core::slice::from_ref(self))
+            }
+
             fn decode_all(
                 bytes: &[u8],
                 values: &mut Vec<Self>,
@@ -302,6 +318,7 @@ macro_rules! __message_by_layout {
                 $crate::layout::decode_all(bytes, values)
             }
 
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<Self, $crate::Malformed> {
                 $crate::layout::decode(bytes)
             }

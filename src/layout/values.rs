@@ -41,6 +41,8 @@ macro_rules! numbers {
                 Ok(())
             }
         }
+
+        crate::__message_by_layout!($number);
     )*};
 }
 
@@ -126,6 +128,10 @@ impl<T: Layout, const N: usize> Layout for [T; N] {
     #[inline]
     fn load(reader: &mut Reader<'_>, at: usize) -> Result<Self, Malformed> {
         T::load_array(reader, at)
+    }
+
+    fn as_encoded(values: &[Self]) -> Option<&[u8]> {
+        T::as_encoded(values.as_flattened())
     }
 }
 
@@ -235,7 +241,8 @@ tuples!(
     (0 A "0", 1 B "1", 2 C "2", 3 D "3", 4 E "4", 5 F "5")
 );
 
+crate::__message_by_layout!(u8);
 crate::__message_by_layout!(bool);
-crate::__message_by_layout!(f32);
-crate::__message_by_layout!(f64);
+crate::__message_by_layout!(());
+crate::__message_by_layout!({T: Layout, const N: usize} [T; N]);
 crate::__message_by_layout!({T: Layout} Option<T>);
