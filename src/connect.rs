@@ -178,6 +178,18 @@ impl Connecting {
         }
     }
 
+    /// Opens the session: waits for the provider's answers.
+    pub(crate) fn finish(self) -> Result<Opened, ConnectError> {
+        let mut connecting = self;
+        loop {
+            match connecting.advance()? {
+                Progress::Open(opened) => return Ok(*opened),
+                Progress::Waiting(waiting) => connecting = *waiting,
+            }
+            connecting.wait(None, None)?;
+        }
+    }
+
     /// Waits until there may be more to do, or `cancel` is rung. Spins first: the provider makes its memory, or maps this end's,
     /// sooner than a sleeping thread wakes up.
     pub(crate) fn wait(

@@ -4,7 +4,7 @@ use bellwire_core::ServiceName;
 use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
-use crate::connect::{Connecting, Progress};
+use crate::connect::Connecting;
 use crate::transport::clock;
 use crate::{ClientConfig, ConnectError, RunDir};
 
@@ -68,21 +68,16 @@ pub fn probe(
 ) -> Result<Probe, ConnectError> {
     let begun = clock::now();
     let patience = begun.after(config.connect_timeout);
-    let mut connecting = Connecting::start(run_dir, service, (method, 0), config, patience)?;
+    let connecting = Connecting::start(run_dir, service, (method, 0), config, patience)?;
     let pid = connecting.provider_pid();
-    let mut opened = loop {
-        match connecting.advance() {
-            Ok(Progress::Open(opened)) => break opened,
-            Ok(Progress::Waiting(waiting)) => connecting = *waiting,
-            Err(ConnectError::Refused { code, reason }) => {
-                let took = clock::now().since(begun);
-                return Ok(Probe { took, pid, refused: Some((code, reason)), terms: None });
-            }
-            Err(error) => return Err(error),
-        }
-        connecting.wait(None, None)?;
-    };
+    let opened = connecting.finish();
     let took = clock::now().since(begun);
+    let mut opened = match opened {
+        Err(ConnectError::Refused { code, reason }) => {
+            return Ok(Probe { took, pid, refused: Some((code, reason)), terms: None });
+        }
+        opened => opened?,
+    };
     let [requests, answers] = opened.drive.lane_stats();
     let max_request = opened.drive.end().lanes().max_message();
     let generation = opened.board.generation();

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 use bellwire_core::wire::STATS_METHOD;
 use bellwire_core::{Backend, ServiceName, nanos};
 
-use crate::connect::{Connecting, Progress};
+use crate::connect::Connecting;
 use crate::stats::{Published, ServerStats, ServiceStats};
 use crate::transport::clock;
 use crate::transport::peer::User;
@@ -140,20 +140,10 @@ impl Observer {
     ) -> Result<Self, ConnectError> {
         let begun = clock::now();
         let patience = begun.after(config.connect_timeout);
-        let mut connecting =
-            Connecting::start(run_dir, service, (STATS_METHOD, 0), config, patience)?;
-        loop {
-            match connecting.advance()? {
-                Progress::Open(opened) => {
-                    let took = clock::now().since(begun);
-                    let (session, asks_for) =
-                        (Session::new(*opened, config), Layout(WITH_INCIDENTS));
-                    return Ok(Self { session, took, asks_for });
-                }
-                Progress::Waiting(waiting) => connecting = *waiting,
-            }
-            connecting.wait(None, None)?;
-        }
+        let observed = (STATS_METHOD, 0);
+        let opened = Connecting::start(run_dir, service, observed, config, patience)?.finish()?;
+        let took = clock::now().since(begun);
+        Ok(Self { session: Session::new(opened, config), took, asks_for: Layout(WITH_INCIDENTS) })
     }
 
     /// Returns the server's counters, as of its last sleep, or half a millisecond ago while it is busy.
