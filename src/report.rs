@@ -16,10 +16,9 @@ use crate::{
 /// The layouts of a report: the second appends the incidents, for an observer that requests it.
 const LAYOUT: u32 = 1;
 const WITH_INCIDENTS: u32 = 2;
-/// The length before the counters: layout, pid, started, workers, backend, backend_asked, two bytes of 0,
+/// What comes before the counters: layout, pid, started, workers, backend, backend_asked and two bytes of 0;
 /// max_sessions, max_in_flight, rows, counters in a row.
-const HEAD: usize = 48;
-const NAME: usize = 64;
+type Head = ((u32, u32, u64, u32, [u8; 4]), (u64, u64, u32, u32));
 /// The most counters in a row, and the most rows, that are accepted.
 const MOST: u32 = 4096;
 
@@ -207,19 +206,13 @@ impl Message for ServerReport {
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = |len| u32::try_from(len).unwrap_or(u32::MAX);
         let layout = if self.incidents.is_some() { WITH_INCIDENTS } else { LAYOUT };
-        layout.encode(into);
-        self.pid.encode(into);
-        nanos(since).encode(into);
-        self.workers.encode(into);
-        into.extend_from_slice(&[code(self.backend), code(Some(self.backend_asked)), 0, 0]);
-        self.max_sessions.encode(into);
-        self.max_in_flight.encode(into);
-        number(self.services.len()).encode(into);
-        number(ServerStats::COUNT).encode(into);
-        self.total.values().iter().for_each(|value| value.encode(into));
+        let backends = [code(self.backend), code(Some(self.backend_asked)), 0, 0];
+        let server = (layout, self.pid, nanos(since), self.workers, backends);
+        let (rows, counters) = (number(self.services.len()), number(ServerStats::COUNT));
+        (server, (self.max_sessions, self.max_in_flight, rows, counters)).encode(into);
+        self.total.values().encode(into);
         for ServiceStats { service, stats } in &self.services {
-            into.extend_from_slice(&service.to_field());
-            stats.values().iter().for_each(|value| value.encode(into));
+            (service.to_field(), stats.values()).encode(into);
         }
         let Some(incidents) = &self.incidents else { return };
         number(incidents.len()).encode(into);
@@ -234,28 +227,22 @@ impl Message for ServerReport {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes, at: 0 };
-        let layout = reader.u32()?;
+        let (server, limits): Head = reader.next()?;
+        let (layout, pid, started, workers, [backend, asked, _, _]) = server;
+        let (max_sessions, max_in_flight, rows, counters) = limits;
         if ![LAYOUT, WITH_INCIDENTS].contains(&layout) {
             return Err(reader.malformed("another layout of a report"));
         }
-        let pid = reader.u32()?;
-        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(reader.u64()?));
+        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(started));
         let started = started.ok_or_else(|| reader.malformed("no time"))?;
-        let workers = reader.u32()?;
-        let [backend, asked, _, _] = reader.take()?;
-        let backend = backend_of(backend);
         let backend_asked = backend_of(asked).unwrap_or_default();
-        let (max_sessions, max_in_flight) = (reader.u64()?, reader.u64()?);
-        let (rows, counters) = (reader.u32()?, reader.u32()?);
         if rows > MOST || counters > MOST {
             return Err(reader.malformed("more than a server counts"));
         }
-        debug_assert_eq!(reader.at, HEAD);
         let total = reader.row(counters)?;
         let mut services = Vec::new();
         for _ in 0..rows {
-            let name = reader.take::<NAME>()?;
-            let name = ServiceName::from_field(&name);
+            let name = ServiceName::from_field(&reader.next()?);
             let service = name.map_err(|_| reader.malformed("no service's name"))?;
             services.push(ServiceStats { service, stats: reader.row(counters)? });
         }
@@ -267,7 +254,7 @@ impl Message for ServerReport {
             pid,
             started,
             workers,
-            backend,
+            backend: backend_of(backend),
             backend_asked,
             max_sessions,
             max_in_flight,
@@ -302,41 +289,35 @@ struct Reader<'a> {
     at: usize,
 }
 
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let found = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk());
-        let found = *found.ok_or_else(|| self.malformed("too short"))?;
-        self.at += N;
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let found = self.bytes.get(self.at..).and_then(|rest| rest.get(..len));
+        let found = found.ok_or_else(|| self.malformed("too short"))?;
+        self.at += len;
         Ok(found)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.take().map(u64::from_le_bytes)
+    /// Parses a value of fixed length.
+    fn next<M: Message>(&mut self) -> Result<M, Malformed> {
+        M::decode(self.take(M::LEN.unwrap_or(0))?)
     }
 
     fn incidents(&mut self) -> Result<Vec<UserIncidents>, Malformed> {
-        let (users, kinds) = (self.u32()?, self.u32()?);
+        let (users, kinds) = self.next()?;
         if users > MOST || kinds > MOST {
             return Err(self.malformed("more than a server counts"));
         }
-        let one = |reader: &mut Self| {
-            let user = reader.user()?;
-            let counts: Result<Vec<u64>, Malformed> = (0..kinds).map(|_| reader.u64()).collect();
-            Ok(UserIncidents::new(user, IncidentCounts::of_values(counts?)))
+        let one = |_| {
+            let user = self.user()?;
+            Ok(UserIncidents::new(user, IncidentCounts::of_values(self.counts(kinds)?)))
         };
-        (0..users).map(|_| one(self)).collect()
+        (0..users).map(one).collect()
     }
 
     /// Parses a user as it is displayed; an empty string means all others.
     fn user(&mut self) -> Result<Option<User>, Malformed> {
-        let len = self.u32()? as usize;
-        let found = self.bytes.get(self.at..).and_then(|rest| rest.get(..len));
-        let text = found.ok_or_else(|| self.malformed("too short"))?;
-        self.at += len;
+        let len: u32 = self.next()?;
+        let text = self.take(len as usize)?;
         if text.is_empty() {
             return Ok(None);
         }
@@ -347,8 +328,12 @@ impl Reader<'_> {
 
     /// Parses a row of `counters` counters, more or fewer than this version knows.
     fn row(&mut self, counters: u32) -> Result<ServerStats, Malformed> {
-        let values: Result<Vec<u64>, Malformed> = (0..counters).map(|_| self.u64()).collect();
-        Ok(ServerStats::of_values(values?))
+        Ok(ServerStats::of_values(self.counts(counters)?))
+    }
+
+    /// Parses at most [`MOST`] counters.
+    fn counts(&mut self, count: u32) -> Result<Vec<u64>, Malformed> {
+        Vec::decode(self.take(count as usize * size_of::<u64>())?)
     }
 
     fn malformed(&self, why: &'static str) -> Malformed {
