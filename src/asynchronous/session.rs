@@ -97,14 +97,8 @@ impl Limit {
     }
 }
 
-/// A place in the queue of tasks that wait for room.
-struct Place<'a, S: Service>(&'a Shared<S>);
-
-/// A task that waits until what was posted is taken.
-struct Flush<'a, S: Service>(&'a Shared<S>, u64);
-
-/// Counts a call that is dropped before it is sent.
-struct Unsent<'a, S: Service>(&'a Shared<S>);
+/// Runs when it is dropped: where a future has ended, or is dropped before.
+struct OnDrop<F: FnMut()>(F);
 
 impl<S: Service> AsyncSession<S>
 where
@@ -266,7 +260,7 @@ where
     /// session is over: [`SessionStats::posts_lost`] is the number of requests that the provider has not taken.
     pub async fn flush(&self, timeout: Duration) -> Result<(), CallError> {
         let Some((number, position)) = self.shared.lock().begin_flush() else { return Ok(()) };
-        let _flush = Flush(&self.shared, number);
+        let _flush = OnDrop(|| self.shared.lock().end_flush(number));
         let flushed = poll_fn(|context| {
             let ended = self.shared.lock().poll_flush((number, position), context.waker());
             ended.map_or(Poll::Pending, Poll::Ready)
@@ -375,7 +369,8 @@ where
     ) -> Result<Ticket, CallError> {
         let mut sent = self.send_now(&mut send);
         if matches!(sent, Err(CallError::WouldBlock)) && self.backpressure != Backpressure::Fail {
-            let unsent = Unsent(&self.shared);
+            let dropped = CallError::Cancelled { executed: Executed::No };
+            let unsent = OnDrop(|| self.shared.lock().session.not_sent(&dropped));
             let in_line = timeout_at(limit.resolve(), self.send_in_line(send)).await;
             // The call has ended, and its outcome is known.
             std::mem::forget(unsent);
@@ -401,7 +396,7 @@ where
         mut send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
         self.shared.lock().in_line += 1;
-        let place = Place(&self.shared);
+        let place = OnDrop(|| self.shared.lock().in_line -= 1);
         let first = self.shared.line.lock().await;
         let sent = poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -419,9 +414,9 @@ where
     }
 }
 
-impl<S: Service> Drop for Unsent<'_, S> {
+impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        self.0.lock().session.not_sent(&CallError::Cancelled { executed: Executed::No });
+        (self.0)();
     }
 }
 
@@ -468,17 +463,5 @@ impl<S: Service, R> Drop for Answer<'_, S, R> {
         if !self.is_answered {
             self.shared.lock().forget(self.kind, self.ticket);
         }
-    }
-}
-
-impl<S: Service> Drop for Flush<'_, S> {
-    fn drop(&mut self) {
-        self.0.lock().end_flush(self.1);
-    }
-}
-
-impl<S: Service> Drop for Place<'_, S> {
-    fn drop(&mut self) {
-        self.0.lock().in_line -= 1;
     }
 }
