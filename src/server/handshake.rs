@@ -128,38 +128,29 @@ impl PendingHandshake {
                 return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
-        // The pending `close` of descriptors that this user sent cannot be completed, so accept no more from it.
-        if reaper::is_stuck_by(credentials.user()) {
-            let reason = format!(
-                "what clients of {} sent earlier cannot be closed: end the programs whose files do not answer",
-                credentials.user()
-            );
-            let caller = Some(caller(&credentials, session));
-            let refusal = Refuse::new(RefuseCode::Quota, &reason);
-            return Err(TurnedAway::refused(channel, caller, &refusal));
-        }
-        if !has_room {
-            let reason = format!(
-                "all {} sessions are in use: close some, or raise max_sessions",
-                config.max_sessions
-            );
-            let caller = Some(caller(&credentials, session));
-            let refusal = Refuse::new(RefuseCode::Quota, &reason);
-            return Err(TurnedAway::refused(channel, caller, &refusal));
-        }
         let (user, now) = (credentials.user(), clock::now());
-        let (share, begins) = match quotas.share(user, now) {
+        // The pending `close` of descriptors that this user sent cannot be completed, so accept no more from it.
+        let admitted = if reaper::is_stuck_by(user) {
+            Err(format!(
+                "what clients of {user} sent earlier cannot be closed: end the programs whose files do not answer"
+            ))
+        } else if !has_room {
+            let most = config.max_sessions;
+            Err(format!("all {most} sessions are in use: close some, or raise max_sessions"))
+        } else {
+            quotas.share(user, now).map_err(|too_many| match too_many {
+                TooMany::Sessions(sessions) => format!(
+                    "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
+                ),
+                TooMany::PerSecond => format!(
+                    "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
+                    config.max_session_rate_per_user
+                ),
+            })
+        };
+        let (share, begins) = match admitted {
             Ok(admitted) => admitted,
-            Err(too_many) => {
-                let reason = match too_many {
-                    TooMany::Sessions(sessions) => format!(
-                        "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
-                    ),
-                    TooMany::PerSecond => format!(
-                        "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
-                        config.max_session_rate_per_user
-                    ),
-                };
+            Err(reason) => {
                 let caller = Some(caller(&credentials, session));
                 let refusal = Refuse::new(RefuseCode::Quota, &reason);
                 return Err(TurnedAway::refused(channel, caller, &refusal));
