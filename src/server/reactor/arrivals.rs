@@ -9,8 +9,9 @@ use bellwire_core::end::Why;
 use bellwire_core::wire::RefuseCode;
 use bellwire_core::{Instant, Spin, SpinPolicy};
 
-use super::metrics::{self, SessionGauges};
+use super::metrics;
 use super::{Reactor, Slot, SlotState};
+use crate::ServerStats;
 use crate::server::handler::Handler;
 use crate::server::handshake::{PendingHandshake, Progress};
 use crate::server::session::ServerSession;
@@ -263,9 +264,8 @@ impl Reactor {
             Some(process) => poller.add(process, Source::Process(place).token(), lasting),
             None => Ok(()),
         });
-        let counted = SessionGauges::of(session);
         let client = session.client;
-        self.count_opened(&counted);
+        self.count(session.row, &ServerStats { admitted: 1, ..session.gauges() });
         self.clients.activate(client, slot);
         if watched.is_err() {
             self.end(slot, Why::Gone);

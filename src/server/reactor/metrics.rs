@@ -2,22 +2,14 @@
 //! more the more idle ones there are.
 
 use bellwire_core::ServiceName;
-use bellwire_core::wire::Doorbell;
 
 use super::{Reactor, Slot, SlotState};
 use crate::server::incidents::IncidentCause;
-use crate::server::session::ServerSession;
 use crate::server::{Caller, Listener};
 use crate::stats::{ServerStats, ServiceStats};
 
 /// The name under which the sessions of observers are counted.
 const OBSERVERS: ServiceName = ServiceName::constant("bellwire-stats");
-
-/// The gauges of a session while it is open.
-pub(super) struct SessionGauges {
-    row: usize,
-    held: ServerStats,
-}
 
 /// Returns a row for each service, and a last one for observers.
 pub(super) fn rows(listeners: &[Listener]) -> Vec<ServiceStats> {
@@ -29,27 +21,6 @@ pub(super) fn rows(listeners: &[Listener]) -> Vec<ServiceStats> {
 /// Returns the row of observers.
 pub(super) const fn observers(listeners: &[Listener]) -> usize {
     listeners.len()
-}
-
-impl SessionGauges {
-    pub(super) fn of(session: &ServerSession) -> Self {
-        let [socket_rung, by_futex, by_eventfd, by_socket] = [
-            session.is_rung_by_socket(),
-            session.rings_by() == Doorbell::Futex,
-            session.rings_by() == Doorbell::Eventfd,
-            session.rings_by() == Doorbell::Socket,
-        ]
-        .map(u64::from);
-        let held = ServerStats {
-            sessions: 1,
-            socket_rung,
-            clients_by_futex: by_futex,
-            clients_by_eventfd: by_eventfd,
-            clients_by_socket: by_socket,
-            ..ServerStats::default()
-        };
-        Self { row: session.row, held }
-    }
 }
 
 impl Reactor {
@@ -71,11 +42,6 @@ impl Reactor {
         self.count(row, &kind.one());
     }
 
-    /// Counts an opened session.
-    pub(super) fn count_opened(&mut self, SessionGauges { row, held }: &SessionGauges) {
-        self.count(*row, &ServerStats { admitted: 1, ..*held });
-    }
-
     /// Flushes a session's counters. Only a hot session counts anything, so this is due when it stops being hot.
     pub(super) fn flush_stats(&mut self, slot: usize) {
         let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) else {
@@ -89,17 +55,6 @@ impl Reactor {
             let (service, caller) = (session.service(), session.caller().unwatched());
             self.note(row, service, Some(caller), cause);
         }
-    }
-
-    /// Adds the remaining counters of a closed session, with its unanswered requests as lost.
-    pub(super) fn count_closed(
-        &mut self,
-        SessionGauges { row, held }: &SessionGauges,
-        news: &ServerStats,
-    ) {
-        let mut stats = self.shared.stats();
-        stats.add(*row, news);
-        stats.add(*row, &ServerStats::default().since(held));
     }
 
     /// Flushes the counters of the hot sessions; the others have nothing new.

@@ -46,7 +46,6 @@ use crate::transport::{clock, reaper};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
 use clients::{Busy, Clients};
-use metrics::SessionGauges;
 pub(super) use peers::Peers;
 use poll_budget::{LONGEST_SHARE, PollBudget};
 
@@ -493,7 +492,7 @@ impl Reactor {
             let (service, caller) = (session.service(), session.caller().unwatched());
             self.note(session.row, service, Some(caller), cause);
         }
-        let counted = SessionGauges::of(&session);
+        let (row, gauges) = (session.row, session.gauges());
         let link = session.link();
         // The client keeps the same event open for a while, which would keep waking this thread.
         if let Some(event) = link.event() {
@@ -504,7 +503,8 @@ impl Reactor {
         }
         let (rest, channel) = session.close(reason);
         news.add(&rest);
-        self.count_closed(&counted, &news);
+        news.add(&ServerStats::default().since(&gauges));
+        self.count(row, &news);
         if let Some(channel) = channel {
             self.discard(channel);
         }

@@ -33,7 +33,6 @@ use crate::{ServerStats, learned, payload};
 use answers::Attachment;
 use holdoff::Holdoff;
 use snapshots::Awaited;
-use stats::FlushedStats;
 
 /// The most requests that one turn takes, so that a busy session does not starve others.
 const MOST_PER_TURN: usize = 64;
@@ -86,7 +85,8 @@ pub(super) struct ServerSession {
     trimmed: u64,
     /// The client's doorbell as of the handshake; the client writes it to its page only later.
     rings_by: Doorbell,
-    flushed_stats: FlushedStats,
+    /// What was counted until the last flush.
+    flushed_stats: ServerStats,
     /// The row of its service's counters.
     pub(super) row: usize,
     /// The index of its client.
@@ -196,7 +196,7 @@ impl ServerSession {
             exchanged: 0,
             trimmed: 0,
             rings_by,
-            flushed_stats: FlushedStats::default(),
+            flushed_stats: ServerStats::default(),
             row,
             client,
             incident: None,
@@ -231,16 +231,6 @@ impl ServerSession {
     /// Returns the client's process id, if the system reports it.
     pub(super) fn pid(&self) -> Option<u32> {
         self.caller.pid
-    }
-
-    /// Returns whether the client rings on its control socket.
-    pub(super) fn is_rung_by_socket(&self) -> bool {
-        self.link().doorbell() == Doorbell::Socket
-    }
-
-    /// Returns the client's doorbell.
-    pub(super) fn rings_by(&self) -> Doorbell {
-        self.rings_by
     }
 
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.

@@ -1,14 +1,31 @@
 //! The counters of a session.
 
 use bellwire_core::serve::ServeCounts;
+use bellwire_core::wire::Doorbell;
 
 use super::ServerSession;
 use crate::ServerStats;
 
-/// The values of the cumulative counters at the last flush.
-pub(super) type FlushedStats = [u64; 15];
-
 impl ServerSession {
+    /// Returns what the session counts while it is open.
+    pub(in crate::server) fn gauges(&self) -> ServerStats {
+        let [socket_rung, clients_by_futex, clients_by_eventfd, clients_by_socket] = [
+            self.link().doorbell() == Doorbell::Socket,
+            self.rings_by == Doorbell::Futex,
+            self.rings_by == Doorbell::Eventfd,
+            self.rings_by == Doorbell::Socket,
+        ]
+        .map(u64::from);
+        ServerStats {
+            sessions: 1,
+            socket_rung,
+            clients_by_futex,
+            clients_by_eventfd,
+            clients_by_socket,
+            ..ServerStats::default()
+        }
+    }
+
     /// Returns the bytes exchanged since the last call.
     pub(in crate::server) fn take_exchanged(&mut self) -> u64 {
         let now = self.end().lanes().exchanged();
@@ -20,28 +37,27 @@ impl ServerSession {
         let ServeCounts { accepted, answered, refused, errors, panics, posted, post_errors } =
             self.driver.counts();
         let (requests, answers) = (self.end().lanes().received(), self.end().lanes().sent());
-        let counts = [
-            (&mut stats.accepted, accepted),
-            (&mut stats.answered, answered),
-            (&mut stats.refused, refused),
-            (&mut stats.errors, errors),
-            (&mut stats.panics, panics),
-            (&mut stats.posted, posted),
-            (&mut stats.post_errors, post_errors),
-            (&mut stats.rings, self.rings()),
-            (&mut stats.bytes_received, requests.bytes),
-            (&mut stats.bytes_sent, answers.bytes),
-            (&mut stats.attaches_received, requests.attaches),
-            (&mut stats.attaches_sent, answers.attaches),
-            (&mut stats.grows, requests.grows + answers.grows),
-            (&mut stats.shrinks, requests.shrinks + answers.shrinks),
-            (&mut stats.lane_full, answers.full),
-        ];
-        for ((sum, now), flushed_stats) in counts.into_iter().zip(&mut self.flushed_stats) {
-            *sum = sum.wrapping_add(now.wrapping_sub(*flushed_stats));
-            *flushed_stats = now;
-        }
-        stats.request_high_water = stats.request_high_water.max(requests.high_water);
-        stats.answer_high_water = stats.answer_high_water.max(answers.high_water);
+        let now = ServerStats {
+            accepted,
+            answered,
+            refused,
+            errors,
+            panics,
+            posted,
+            post_errors,
+            rings: self.rings(),
+            bytes_received: requests.bytes,
+            bytes_sent: answers.bytes,
+            attaches_received: requests.attaches,
+            attaches_sent: answers.attaches,
+            grows: requests.grows + answers.grows,
+            shrinks: requests.shrinks + answers.shrinks,
+            lane_full: answers.full,
+            request_high_water: requests.high_water,
+            answer_high_water: answers.high_water,
+            ..ServerStats::default()
+        };
+        stats.add(&now.since(&self.flushed_stats));
+        self.flushed_stats = now;
     }
 }
