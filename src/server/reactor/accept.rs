@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bellwire_core::Instant;
 
-use super::Reactor;
 use super::poll_budget::LONGEST_SHARE;
+use super::{Reactor, Slot};
 use crate::ServerStats;
 use crate::server::handshake::{PendingHandshake, State, TurnedAway};
 use crate::server::incidents::IncidentCause;
@@ -122,6 +122,13 @@ impl Reactor {
             let interest = Interest::readable(Trigger::Level);
             let _ = self.poller.add(&listener.endpoint, Source::Listener(at).token(), interest);
         }
+    }
+
+    /// Takes a client that was not let in out of its slot.
+    pub(super) fn reject_at(&mut self, slot: usize, turned_away: TurnedAway) {
+        let Slot { listener, client, .. } = self.slots.remove(slot);
+        self.clients.leave(client);
+        self.reject(listener, turned_away);
     }
 
     /// Counts a client that was not let in, and drops it.

@@ -163,10 +163,10 @@ impl Reactor {
     }
 
     fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
-        let Slot { listener, client, state, .. } = self.slots.remove(place.slot);
-        self.clients.leave(client);
+        let Some(entry) = self.slots.get_mut(place.slot) else { return };
+        let state = std::mem::replace(&mut entry.state, SlotState::Gone);
         if let SlotState::Handshake(handshake) = state {
-            self.reject(listener, *handshake.turn_away(code, reason));
+            self.reject_at(place.slot, *handshake.turn_away(code, reason));
         }
         self.one_arrives_less();
     }
@@ -234,9 +234,7 @@ impl Reactor {
                 self.welcome_netipc(slot, handshake, &hello);
             }
             Progress::TurnedAway(turned_away) => {
-                let client = self.slots.remove(slot).client;
-                self.clients.leave(client);
-                self.reject(at, *turned_away);
+                self.reject_at(slot, *turned_away);
                 self.one_arrives_less();
             }
         }
