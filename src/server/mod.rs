@@ -10,6 +10,7 @@ mod handshake;
 mod incidents;
 #[cfg(feature = "netipc")]
 mod netipc;
+mod outbox;
 mod own_thread;
 mod quotas;
 mod reactor;

@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use bellwire_core::sync::{AtomicU32, AtomicUsize, Ordering};
+use bellwire_core::sync::{AtomicU32, Ordering};
 use bellwire_core::wire::{ONE_WAY, Status};
 use hashbrown::HashMap;
 
 use super::handler::{Answer, Caller};
-use super::workers::{Done, JobPayload};
-use crate::transport::doorbell::Event;
+use super::outbox::{Done, Outbox};
+use super::workers::JobPayload;
 use crate::transport::memory::Charge;
 
 /// A handler that returns a future.
@@ -33,12 +33,7 @@ pub(super) struct Tasks {
 
 struct Shared {
     running: Mutex<Slots>,
-    /// Answers that the reactor has not collected yet.
-    done: Mutex<Vec<Done>>,
-    /// Their number: the reactor looks without the lock.
-    finished: AtomicUsize,
-    /// Rung after an answer was queued, to wake the reactor.
-    bell: Arc<Event>,
+    outbox: Arc<Outbox>,
 }
 
 #[derive(Default)]
@@ -90,9 +85,8 @@ pub(super) enum Withdrawn {
 }
 
 impl Tasks {
-    pub(super) fn new(is_used: bool, most: usize, bell: Arc<Event>) -> Self {
-        let (running, done, finished) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { running, done, finished, bell });
+    pub(super) fn new(is_used: bool, most: usize, outbox: Arc<Outbox>) -> Self {
+        let shared = Arc::new(Shared { running: Mutex::default(), outbox });
         Self { shared, is_used, most }
     }
 
@@ -116,6 +110,7 @@ impl Tasks {
         charge: Charge,
     ) {
         let (session, progress) = (caller.session, Arc::new(AtomicU32::new(WAITING)));
+        self.shared.outbox.count(1, 0);
         let mut running = lock(&self.shared.running);
         let number = running.next;
         running.next += 1;
@@ -137,6 +132,7 @@ impl Tasks {
             return None;
         }
         let entry = lock(&self.shared.running).remove(slot, Key::Request(id), None)?;
+        self.shared.outbox.count(0, 1);
         Some(entry.withdraw())
     }
 
@@ -148,6 +144,7 @@ impl Tasks {
         let mut running = lock(&self.shared.running);
         let Some(entries) = running.slots.get_mut(slot).map(std::mem::take) else { return };
         running.count -= entries.len();
+        self.shared.outbox.count(0, entries.len());
         drop(running);
         for entry in entries.into_values() {
             entry.withdraw();
@@ -159,22 +156,6 @@ impl Tasks {
         let slots = std::mem::take(&mut lock(&self.shared.running).slots);
         for (_, entry) in slots.into_iter().flatten() {
             entry.withdraw();
-        }
-    }
-
-    /// Returns whether there are answers.
-    #[inline]
-    pub(super) fn has_done(&self) -> bool {
-        // Acquire: pairs with the Release in `finish`, so that the lock is taken only for answers that are there.
-        self.shared.finished.load(Ordering::Acquire) > 0
-    }
-
-    /// Moves the finished answers to `into`.
-    pub(super) fn collect(&self, into: &mut impl Extend<Done>) {
-        if self.has_done() {
-            let mut done = lock(&self.shared.done);
-            self.shared.finished.store(0, Ordering::Relaxed);
-            into.extend(done.drain(..));
         }
     }
 }
@@ -234,13 +215,9 @@ impl Running {
         if removed.is_none() {
             return;
         }
-        let answered = Done::new((self.slot, self.session, self.id), status, answer, charge);
-        let mut done = lock(&self.shared.done);
-        done.push(answered);
-        // Release: pairs with the Acquire in `has_done`.
-        self.shared.finished.fetch_add(1, Ordering::Release);
-        drop(done);
-        self.shared.bell.ring();
+        let place = (self.slot, self.session, self.id);
+        // However much is queued, a thread of the runtime does not wait.
+        let _ = self.shared.outbox.add(Done::new(place, status, answer, charge));
     }
 }
 
@@ -261,7 +238,7 @@ impl Drop for Running {
     }
 }
 
-/// No code that holds these locks can panic during a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// No code that holds this lock can panic during a change.
+fn lock(mutex: &Mutex<Slots>) -> MutexGuard<'_, Slots> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,16 +3,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
-use bellwire_core::wire::Status;
 use bellwire_core::{Instant, Spin, SpinPolicy, nanos};
 
 use super::handler::{Answer, Call, Caller, Request, Room};
+use super::outbox::{Done, Outbox};
 use super::watch::Watch;
 use super::{ServerConfig, own_thread};
 use crate::Payload;
 use crate::trace::handling::Queued;
 use crate::transport::clock;
-use crate::transport::doorbell::Event;
 use crate::transport::memory::Charge;
 
 /// A request for a worker.
@@ -40,36 +39,6 @@ pub(super) enum JobPayload {
     Mapped(Payload),
 }
 
-/// An answer from a worker.
-pub(super) struct Done {
-    pub(super) slot: usize,
-    pub(super) session: u64,
-    pub(super) id: u64,
-    pub(super) status: Status,
-    pub(super) answer: Answer,
-    /// Held until the answer is written to the lane, or kept.
-    pub(super) _charge: Charge,
-}
-
-impl Done {
-    /// Creates the answer to a request in a slot, of a session, with an id. Above its user's quota it is left out.
-    pub(super) fn new(
-        (slot, session, id): (usize, u64, u64),
-        mut status: Status,
-        mut answer: Answer,
-        mut charge: Charge,
-    ) -> Self {
-        if charge.resize(answer.len() as u64).is_err() {
-            answer = Answer::default();
-            status = if status == Status::Ok { Status::Short } else { status };
-        }
-        Self { slot, session, id, status, answer, _charge: charge }
-    }
-}
-
-/// Bytes of answers that may wait for the reactor before workers block.
-const MOST_FINISHED: usize = 16 << 20;
-
 /// A fixed number of threads that run handlers.
 pub(super) struct Workers {
     shared: Arc<Shared>,
@@ -85,29 +54,11 @@ struct Shared {
     jobs: Mutex<Jobs>,
     /// The number of queued jobs; changed with the lock of the jobs held.
     queued: AtomicUsize,
-    /// Jobs whose answers the reactor has not collected. Only the reactor's thread changes it.
-    uncollected: AtomicUsize,
     /// Changes with each reason to look for a job; for workers that spin. Changed with the lock of the jobs held.
     news: AtomicUsize,
     /// Signalled when there is a job, or the pool closes.
     more: Condvar,
-    done: Mutex<Finished>,
-    /// Whether there are answers; changed with the lock of `done` held.
-    has_done: AtomicBool,
-    /// Signalled when answers were collected, or never will be.
-    collected: Condvar,
-    /// Rung after an answer was queued, if the reactor sleeps.
-    bell: Arc<Event>,
-}
-
-/// Answers that the reactor has not collected yet.
-#[derive(Default)]
-struct Finished {
-    all: Vec<Done>,
-    bytes: usize,
-    /// Whether the reactor is to be rung for the next answer.
-    rings: bool,
-    closed: bool,
+    outbox: Arc<Outbox>,
 }
 
 /// One queue per session. Clients take turns, and so do the sessions of each client: a client with many requests or
@@ -223,8 +174,8 @@ impl Jobs {
 }
 
 impl Workers {
-    /// Starts the threads, which ring `bell` for their answers when [`Workers::will_ring`] has asked for it.
-    pub(super) fn start(config: &ServerConfig, bell: Arc<Event>) -> std::io::Result<Self> {
+    /// Starts the threads.
+    pub(super) fn start(config: &ServerConfig, outbox: Arc<Outbox>) -> std::io::Result<Self> {
         let count = config.workers;
         // It reads files of the control groups: not without workers.
         let processors = match count {
@@ -237,13 +188,9 @@ impl Workers {
             most_spinning: (processors / 2).max(1),
             jobs: Mutex::new(Jobs { running, ..Jobs::default() }),
             queued: AtomicUsize::new(0),
-            uncollected: AtomicUsize::new(0),
             news: AtomicUsize::new(0),
             more: Condvar::new(),
-            done: Mutex::default(),
-            has_done: AtomicBool::new(false),
-            collected: Condvar::new(),
-            bell,
+            outbox,
         });
         let most_queued = config.max_queued;
         let mut workers = Self { shared, threads: Vec::with_capacity(count), most_queued };
@@ -251,7 +198,7 @@ impl Workers {
             let shared = Arc::clone(&workers.shared);
             let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
             let work = move || {
-                own_thread::run_handlers_of(&shared.bell);
+                own_thread::run_handlers_of(shared.outbox.bell());
                 shared.work(number);
             };
             workers.threads.push(thread.spawn(work)?);
@@ -272,7 +219,7 @@ impl Workers {
     }
 
     pub(super) fn submit(&self, job: Job) {
-        self.count(1, 0);
+        self.shared.outbox.count(1, 0);
         let mut jobs = lock(&self.shared.jobs);
         jobs.push(job);
         let queued = self.shared.queued.fetch_add(1, Ordering::Relaxed) + 1;
@@ -298,7 +245,7 @@ impl Workers {
         let is_there = queue.jobs.get(at).is_some_and(|job| job.id == id);
         let withdrawn = is_there && queue.jobs.remove(at).is_some();
         self.shared.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
-        self.count(0, usize::from(withdrawn));
+        self.shared.outbox.count(0, usize::from(withdrawn));
         withdrawn
     }
 
@@ -312,7 +259,7 @@ impl Workers {
         });
         let count = queued.as_ref().map_or(0, VecDeque::len);
         self.shared.queued.fetch_sub(count, Ordering::Relaxed);
-        self.count(0, count);
+        self.shared.outbox.count(0, count);
         drop(jobs);
         // Outside the lock: there may be many.
         drop(queued);
@@ -344,47 +291,7 @@ impl Workers {
         drop(jobs);
         drop(queued);
         self.shared.more.notify_all();
-        lock(&self.shared.done).closed = true;
-        self.shared.collected.notify_all();
-    }
-
-    /// Returns whether there are answers: a hint, until [`Workers::will_ring`].
-    #[inline]
-    pub(super) fn has_done(&self) -> bool {
-        self.shared.has_done.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether answers are to come.
-    pub(super) fn is_busy(&self) -> bool {
-        self.shared.uncollected.load(Ordering::Relaxed) > 0
-    }
-
-    fn count(&self, more: usize, fewer: usize) {
-        let uncollected = &self.shared.uncollected;
-        let before = uncollected.load(Ordering::Relaxed);
-        uncollected.store(before.wrapping_add(more).wrapping_sub(fewer), Ordering::Relaxed);
-    }
-
-    /// Has the bell rung for the next answer, for a reactor that is about to sleep. Returns false when there is one already.
-    pub(super) fn will_ring(&self) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let mut done = lock(&self.shared.done);
-        done.rings = done.all.is_empty();
-        done.rings
-    }
-
-    /// Moves the finished answers to `into`.
-    pub(super) fn collect(&self, into: &mut VecDeque<Done>) {
-        let mut done = lock(&self.shared.done);
-        self.count(0, done.all.len());
-        into.extend(done.all.drain(..));
-        done.rings = false;
-        self.shared.has_done.store(false, Ordering::Relaxed);
-        if std::mem::take(&mut done.bytes) >= MOST_FINISHED {
-            self.shared.collected.notify_all();
-        }
+        self.shared.outbox.close();
     }
 }
 
@@ -421,26 +328,8 @@ impl Shared {
                 }
             });
             let place = (job.slot, job.caller.session, job.id);
-            self.finish(Done::new(place, status, answer, job.charge));
-        }
-    }
-
-    /// Queues an answer; blocks while too many bytes of answers are queued.
-    fn finish(&self, answer: Done) {
-        let mut done = lock(&self.done);
-        done.bytes = done.bytes.saturating_add(answer.answer.len());
-        done.all.push(answer);
-        self.has_done.store(true, Ordering::Relaxed);
-        let is_full = done.bytes >= MOST_FINISHED;
-        let rings = std::mem::take(&mut done.rings);
-        drop(done);
-        if rings {
-            self.bell.ring();
-        }
-        if is_full {
-            done = lock(&self.done);
-            while done.bytes >= MOST_FINISHED && !done.closed {
-                done = self.collected.wait(done).unwrap_or_else(PoisonError::into_inner);
+            if self.outbox.add(Done::new(place, status, answer, job.charge)) {
+                self.outbox.wait_for_room();
             }
         }
     }
@@ -489,7 +378,7 @@ impl Shared {
     }
 }
 
-/// No code that holds these locks can panic during a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// No code that holds this lock can panic during a change.
+fn lock(mutex: &Mutex<Jobs>) -> MutexGuard<'_, Jobs> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

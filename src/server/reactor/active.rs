@@ -8,9 +8,9 @@ use slab::Slab;
 
 use super::clients::Clients;
 use super::{Listener, Reactor, Slot, SlotState};
+use crate::server::outbox::Outbox;
 use crate::server::session::Schedule;
 use crate::server::source::Place;
-use crate::server::workers::Workers;
 use crate::transport::clock;
 
 /// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
@@ -61,10 +61,10 @@ impl Reactor {
         if self.clients.hot() == 0 {
             return false;
         }
-        let Self { clients, slots, workers, spins: [for_clients, for_workers], .. } = self;
-        // Only this thread gives them jobs.
-        let workers = workers.is_busy().then_some(&*workers);
-        let spin = if workers.is_some() { for_workers } else { for_clients };
+        let Self { clients, slots, outbox, spins: [for_clients, for_workers], .. } = self;
+        // Only this thread has answers made.
+        let outbox = outbox.is_busy().then_some(&**outbox);
+        let spin = if outbox.is_some() { for_workers } else { for_clients };
         spin.exchanged(std::mem::take(&mut self.exchanged));
         let budget = spin.budget();
         if budget == 0 {
@@ -72,7 +72,7 @@ impl Reactor {
         }
         let mut counter = SpinCounter::new(budget);
         loop {
-            if has_work(clients, slots, workers) {
+            if has_work(clients, slots, outbox) {
                 spin.hit(counter.spun());
                 return true;
             }
@@ -80,14 +80,14 @@ impl Reactor {
             if !counter.count() && !spin.yields_at_once() {
                 continue;
             }
-            let has_news = self.tasks.has_done() || self.listeners.iter().any(Listener::has_news);
+            let has_news = self.listeners.iter().any(Listener::has_news);
             if has_news || self.shared.stop.get().is_some() {
                 self.spread_news();
                 return true;
             }
             let poll_after_yield = || {
                 std::thread::yield_now();
-                has_work(clients, slots, workers)
+                has_work(clients, slots, outbox)
             };
             if !spin.tick(&mut counter, clock::now, poll_after_yield) {
                 return false;
@@ -170,9 +170,9 @@ impl Reactor {
     }
 }
 
-/// Returns whether a hot session has moved, or a worker has an answer. The sessions before it prefetch until the next poll.
+/// Returns whether a hot session has moved, or there is an answer of a worker or a future. The sessions before it prefetch until the next poll.
 #[inline]
-fn has_work(clients: &Clients, slots: &mut Slab<Slot>, workers: Option<&Workers>) -> bool {
+fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) -> bool {
     for sessions in clients.by_client() {
         for &slot in sessions {
             let Some(Slot { state: SlotState::Open(session), .. }) = slots.get_mut(slot) else {
@@ -184,7 +184,7 @@ fn has_work(clients: &Clients, slots: &mut Slab<Slot>, workers: Option<&Workers>
             session.prefetch();
         }
     }
-    workers.is_some_and(Workers::has_done)
+    outbox.is_some_and(Outbox::has_done)
 }
 
 /// Returns the last multiple of `interval` up to `time`, so that sessions are retried together: a call that comes each

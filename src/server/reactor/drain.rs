@@ -34,7 +34,7 @@ impl Reactor {
                 break;
             }
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
-            if self.workers.will_ring() {
+            if self.outbox.will_ring() {
                 let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
                 self.hear_departures(&events);
             }

@@ -30,11 +30,12 @@ use super::handshake::PendingHandshake;
 use super::incidents::IncidentCause;
 #[cfg(feature = "netipc")]
 use super::netipc::NetipcSession;
+use super::outbox::{Done, Outbox};
 use super::quotas::Quotas;
 use super::session::{Schedule, Scratch, ServerSession, TurnContext};
 use super::source::{Place, Source};
 use super::tasks::Tasks;
-use super::workers::{Done, Workers};
+use super::workers::Workers;
 use super::{Listener, ServerConfig, Shared, system};
 use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::notify::Notify;
@@ -58,6 +59,7 @@ pub(super) struct Reactor {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
     poller: Poller,
+    outbox: Arc<Outbox>,
     workers: Workers,
     tasks: Tasks,
     slots: Slab<Slot>,
@@ -67,11 +69,11 @@ pub(super) struct Reactor {
     poll_budget: PollBudget,
     quotas: Quotas,
     scratch: Scratch,
-    /// For clients, and for workers while they have jobs: workers may share this thread's processor.
+    /// For clients, and for workers and futures while they have requests: they may share this thread's processor.
     spins: [Spin; 2],
     /// The most bytes that one session exchanged in a turn since the last spin.
     exchanged: u64,
-    /// Workers' answers that are not written to their lanes yet.
+    /// Answers of the outbox that are not written to their lanes yet.
     done: VecDeque<Done>,
     next_session: u64,
     /// The user whose descriptors this thread has closed.
@@ -144,11 +146,12 @@ impl Reactor {
             watch(&mut poller, &listener.endpoint, Source::Listener(at), Trigger::Level)?;
         }
         let notify = listeners::notify(&listeners, &mut poller);
-        let workers = Workers::start(&config, Arc::clone(&shared.bell));
+        let outbox = Arc::new(Outbox::new(Arc::clone(&shared.bell)));
+        let workers = Workers::start(&config, Arc::clone(&outbox));
         let workers = workers.map_err(system("start a worker thread"))?;
         let has_tasks =
             listeners.iter().any(|listener| matches!(listener.handler, Handler::Task(_)));
-        let tasks = Tasks::new(has_tasks, config.max_queued, Arc::clone(&shared.bell));
+        let tasks = Tasks::new(has_tasks, config.max_queued, Arc::clone(&outbox));
         let spins = [Spin::new(config.spin), Spin::new(config.spin)];
         let arrivals = Arrivals::new(config.spin);
         let mut stats = shared.stats();
@@ -163,6 +166,7 @@ impl Reactor {
             shared,
             poller,
             notify,
+            outbox,
             workers,
             tasks,
             slots: Slab::new(),
@@ -219,8 +223,7 @@ impl Reactor {
             }
             let now = clock::now();
             self.look_after_some(now);
-            if self.arm_all(now) || !self.workers.will_ring() || self.spin_for_arrival(&mut events)
-            {
+            if self.arm_all(now) || !self.outbox.will_ring() || self.spin_for_arrival(&mut events) {
                 continue;
             }
             self.sleep(&mut events, now);
@@ -528,14 +531,8 @@ impl Reactor {
 
     /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.
     fn take_done(&mut self) -> bool {
-        if self.workers.is_empty() && !self.tasks.is_used() {
-            return false;
-        }
-        if self.done.is_empty() {
-            if self.workers.has_done() {
-                self.workers.collect(&mut self.done);
-            }
-            self.tasks.collect(&mut self.done);
+        if self.done.is_empty() && self.outbox.has_done() {
+            self.outbox.collect(&mut self.done);
         }
         let (mut any, mut until) = (false, None);
         while let Some(mut done) = self.done.pop_front() {
