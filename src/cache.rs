@@ -5,7 +5,7 @@ mod look;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bellwire_core::{Instant, Woken};
+use bellwire_core::Instant;
 
 use crate::publisher::{Snapshot, limits_for};
 use crate::trace::delivery::ReaderTrace;
@@ -219,27 +219,16 @@ impl<T: Snapshot> SnapshotCache<T> {
             if is_new || is_over {
                 return Ok(found);
             }
-            if self.is_awaiting() {
+            if self.client.is_owed() {
                 // Report that the provider stopped answering when its answer is overdue.
                 let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
-                self.wait_for_answer(earlier(overdue, until))?;
+                self.client.wait_owed(earlier(overdue, until))?;
                 continue;
             }
-            let cancelled = match (self.seen, self.client.session()) {
-                (Some(seen), Some(session)) => {
-                    let woken = session.board().watch(session.link(), seen, until);
-                    if woken == Woken::Cancelled {
-                        session.link().take_cancel();
-                        self.client.spend_cancel();
-                    }
-                    woken == Woken::Cancelled
-                }
-                (None, Some(_)) => self.client.sleep(earlier(self.client.next_try(), until)),
-                (_, None) => self.client.sleep_until_arrival(until),
-            };
-            if cancelled {
-                let executed = bellwire_core::Executed::No;
-                return Err(RefreshError::Call(CallError::Cancelled { executed }));
+            match (self.seen, self.client.open_session()) {
+                (Some(seen), Some(_)) => drop(self.client.watch(seen, until)?),
+                (None, Some(_)) => self.client.sleep(earlier(self.client.next_try(), until))?,
+                (_, None) => self.client.sleep_until_arrival(until)?,
             }
         }
     }
@@ -298,7 +287,7 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Returns the provider's state as last observed.
     pub fn state(&self) -> State {
-        if let (Some(since), true) = (self.asked_since(), self.is_overdue()) {
+        if let (Some(since), true) = (self.client.asked_since(), self.is_overdue()) {
             return State::Unresponsive { waited: clock::now().since(since) };
         }
         self.client.state()
@@ -338,8 +327,8 @@ impl<T: Snapshot> SnapshotCache<T> {
             if clock::now() >= until || !self.is_unsettled(found) {
                 return Ok(changed.unwrap_or(found));
             }
-            if self.is_awaiting() {
-                self.wait_for_answer(Some(until))?;
+            if self.client.is_owed() {
+                self.client.wait_owed(Some(until))?;
             }
             found = self.refresh()?;
         }
@@ -362,50 +351,24 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Returns when to refresh in any case.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let Some(session) = self.client.open_session() else { return self.client.step_due() };
         // Once it is overdue, only its answer changes anything.
         let overdue = self.overdue_at().filter(|due| clock::now() < *due);
-        earlier(overdue, session.news_due())
+        earlier(overdue, self.client.due())
     }
 
     /// Returns whether a patient caller refreshes again after this outcome: the provider owes an answer, or has published a
     /// newer snapshot than the one that arrived.
     pub(crate) fn is_unsettled(&self, found: Refreshed) -> bool {
         let newest = self.client.open_session().map(|session| session.board().generation());
-        (found == Refreshed::Changed && newest != self.seen) || self.is_awaiting()
-    }
-
-    /// Returns whether the provider owes an answer: a session or a snapshot.
-    pub(crate) fn is_awaiting(&self) -> bool {
-        self.asked_since().is_some() || self.client.state() == State::Connecting
-    }
-
-    fn asked_since(&self) -> Option<Instant> {
-        self.client.open_session()?.asked_since()
+        (found == Refreshed::Changed && newest != self.seen) || self.client.is_owed()
     }
 
     fn overdue_at(&self) -> Option<Instant> {
-        Some(self.asked_since()?.after(self.timeout))
+        Some(self.client.asked_since()?.after(self.timeout))
     }
 
     fn is_overdue(&self) -> bool {
         self.overdue_at().is_some_and(|due| clock::now() >= due)
-    }
-
-    /// Waits for the answer that the provider owes, until `until` at most. The next refresh takes it.
-    fn wait_for_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
-        let waited = match self.client.session() {
-            Some(session) => session.wait_answer(until),
-            // The handshake has its own deadline.
-            None => self.client.connect_until(until.unwrap_or(Instant::from_nanos(u64::MAX))),
-        };
-        match waited {
-            Err(error @ CallError::Cancelled { .. }) => {
-                self.client.spend_cancel();
-                Err(error)
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::wire::{CloseReason, RefuseCode, Versions};
-use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
+use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName, Woken};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
@@ -318,10 +318,54 @@ impl<S: Service> Client<S> {
         self.backoff.due()
     }
 
-    /// Sleeps until `until` or until cancelled; returns true when cancelled.
-    pub(crate) fn sleep(&self, until: Option<Instant>) -> bool {
+    /// Sleeps until `until`. Fails when another thread cancelled.
+    pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<(), CallError> {
         let _ = self.cancel.wait_or_bell(None, until);
-        self.cancel.take()
+        self.check_cancel()
+    }
+
+    /// Takes a cancellation, and reports it.
+    fn check_cancel(&self) -> Result<(), CallError> {
+        match self.cancel.take() {
+            true => Err(CallError::Cancelled { executed: Executed::No }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the provider owes an answer: a session, or what was asked for of what it publishes.
+    pub(crate) fn is_owed(&self) -> bool {
+        matches!(self.phase, Phase::Connecting(_)) || self.asked_since().is_some()
+    }
+
+    /// Returns since when the provider owes an answer to what was asked for.
+    pub(crate) fn asked_since(&self) -> Option<Instant> {
+        self.open_session()?.asked_since()
+    }
+
+    /// Waits for the answer that the provider owes, until `until` at most; the next step takes it. Fails when another thread
+    /// cancelled: the next step finds other failures.
+    pub(crate) fn wait_owed(&mut self, until: Option<Instant>) -> Result<(), CallError> {
+        let waited = match self.session() {
+            Some(session) => session.wait_answer(until),
+            // The handshake has its own deadline.
+            None => self.connect_until(until.unwrap_or(Instant::from_nanos(u64::MAX))),
+        };
+        match waited {
+            Err(error @ CallError::Cancelled { .. }) => Err(self.uncancel(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Parks on the board until something after `seen` is published, the session is over, or until `until`. Returns whether
+    /// the provider woke this thread. Fails when another thread cancelled.
+    pub(crate) fn watch(&self, seen: u64, until: Option<Instant>) -> Result<bool, CallError> {
+        let Some(session) = self.open_session() else { return Ok(false) };
+        let woken = session.board().watch(session.link(), seen, until);
+        if woken == Woken::Cancelled {
+            session.link().take_cancel();
+            return Err(self.uncancel(CallError::Cancelled { executed: Executed::No }));
+        }
+        Ok(woken == Woken::Rung)
     }
 
     /// Returns the session to call in; opens one, until `until` at most, if there is none.
@@ -366,17 +410,12 @@ impl<S: Service> Client<S> {
         answer.map_err(|error| self.uncancel(error))
     }
 
-    /// Consumes a cancellation together with the call that it ended.
+    /// Consumes a cancellation together with the wait that it ended, so that it does not end the next one.
     fn uncancel(&self, error: CallError) -> CallError {
         if matches!(error, CallError::Cancelled { .. }) {
-            self.spend_cancel();
+            self.cancel.take();
         }
         error
-    }
-
-    /// Resets the cancellation after the wait that it ended, so that it does not end the next one.
-    pub(crate) fn spend_cancel(&self) {
-        self.cancel.take();
     }
 
     /// Takes one step towards a session and hands it out; returns `None` while one is being opened.
@@ -528,9 +567,7 @@ impl<S: Service> Client<S> {
                 Phase::Ready(_) => return Ok(()),
                 // The provider's backlog is full, and the kernel has had it wait for room.
                 Phase::Without(ConnectError::Busy) if clock::now() < deadline => {
-                    if self.cancel.take() {
-                        return Err(CallError::Cancelled { executed: Executed::No });
-                    }
+                    self.check_cancel()?;
                     continue;
                 }
                 Phase::Without(error) => return Err(self.no_session(error)),
@@ -541,9 +578,7 @@ impl<S: Service> Client<S> {
             }
             let bell = self.cancel.bell.get();
             let waited = connecting.wait(Some(deadline), bell.map(AsObject::as_object));
-            if self.cancel.take() {
-                return Err(CallError::Cancelled { executed: Executed::No });
-            }
+            self.check_cancel()?;
             if let Err(error) = waited {
                 self.backoff.failed(clock::now());
                 self.phase = Phase::Without(error);

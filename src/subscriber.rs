@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, PeerFault, Spin, Woken, nanos};
+use bellwire_core::{Instant, PeerFault, Spin, nanos};
 
 use crate::broadcast::PeerRing;
 use crate::cache::Look;
@@ -244,9 +244,8 @@ impl<E: Event> Subscriber<E> {
                     return Ok(false);
                 }
             }
-            if !self.spin() && self.sleep(until)? {
-                let executed = bellwire_core::Executed::No;
-                return Err(CallError::Cancelled { executed }.into());
+            if !self.spin() {
+                self.sleep(until)?;
             }
         }
     }
@@ -283,7 +282,7 @@ impl<E: Event> Subscriber<E> {
     /// Returns after how long to take the next even if nothing is readable, because an attempt to open a session is due then, or
     /// the provider declined to ring; `None`: never.
     pub fn next_due(&self) -> Option<Duration> {
-        Some(self.due()?.since(clock::now()))
+        Some(self.client.due()?.since(clock::now()))
     }
 
     /// Returns whether the provider was found, and its events are followed: those published from now on are taken or counted.
@@ -472,50 +471,25 @@ impl<E: Event> Subscriber<E> {
         self.spin.watch(clock::now, std::thread::yield_now, || ring.has_news())
     }
 
-    /// Sleeps until there may be more to do. Returns whether another thread cancelled.
-    fn sleep(&mut self, until: Option<Instant>) -> Result<bool, CallError> {
+    /// Sleeps until there may be more to do. Fails when another thread cancelled.
+    fn sleep(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waits_for_ring = self.next_ring.is_some() || !self.is_following;
-        let Some(session) = self.client.session() else {
-            if self.client.state() == State::Connecting {
-                let until = until.unwrap_or(Instant::from_nanos(u64::MAX));
-                return Ok(self.is_cancelled(|client| client.connect_until(until)));
-            }
-            return Ok(self.client.sleep_until_arrival(until));
-        };
-        if session.asked_since().is_some() {
-            let waited = session.wait_answer(until);
-            return Ok(self.is_cancelled(|_| waited));
+        if self.client.is_owed() {
+            return self.client.wait_owed(until);
         }
+        let Some(session) = self.client.session() else {
+            return self.client.sleep_until_arrival(until);
+        };
         let began = clock::now();
         let seen = session.board().generation();
         // Published since: before the generation that was just loaded.
         if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_news()) {
-            return Ok(false);
+            return Ok(());
         }
-        let woken = session.board().watch(session.link(), seen, until);
-        match woken {
-            Woken::Cancelled => {
-                session.link().take_cancel();
-                self.client.spend_cancel();
-            }
-            Woken::Rung => {
-                self.spin.parked(Some(nanos(clock::now().since(began))), None);
-            }
-            Woken::Deadline | Woken::PeerGone => {}
+        if self.client.watch(seen, until)? {
+            self.spin.parked(Some(nanos(clock::now().since(began))), None);
         }
-        Ok(woken == Woken::Cancelled)
-    }
-
-    fn is_cancelled(
-        &mut self,
-        wait: impl FnOnce(&mut Client<Feed<E>>) -> Result<(), CallError>,
-    ) -> bool {
-        // Other failures are found by the next step.
-        let is_cancelled = matches!(wait(&mut self.client), Err(CallError::Cancelled { .. }));
-        if is_cancelled {
-            self.client.spend_cancel();
-        }
-        is_cancelled
+        Ok(())
     }
 
     fn arm_session(&mut self) -> Result<bool, CallError> {
@@ -534,11 +508,6 @@ impl<E: Event> Subscriber<E> {
             }
         }
         session.arm()
-    }
-
-    /// Returns when to look again, even if nothing arrives.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.client.open_session().map_or_else(|| self.client.step_due(), Session::news_due)
     }
 }
 

@@ -129,7 +129,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
             if !self.cache.is_unsettled(now) {
                 return Poll::Ready(Ok(()));
             }
-            if self.cache.is_awaiting() {
+            if self.cache.client.is_owed() {
                 ready!(self.poll_rung(context))?;
             }
         }

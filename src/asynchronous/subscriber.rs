@@ -93,7 +93,7 @@ impl<E: Event> AsyncSubscriber<E> {
             if self.subscriber.arm()? {
                 continue;
             }
-            let due = self.subscriber.due();
+            let due = self.subscriber.client.due();
             ready!(self.wakeup.poll(&mut self.subscriber.client, due, context))?;
         }
     }

@@ -60,9 +60,7 @@ impl<S: Service> Client<S> {
             let Some(arrivals) = &self.arrivals else { continue };
             let until = self.retry_due().map_or(deadline, |due| due.min(deadline));
             let waited = self.cancel.wait_or_bell(Some(arrivals.as_object()), Some(until));
-            if self.cancel.take() {
-                return Err(CallError::Cancelled { executed: Executed::No });
-            }
+            self.check_cancel()?;
             waited.map_err(|error| unwatched(self.contract.service, &error))?;
         }
         self.ready()
@@ -117,9 +115,9 @@ impl<S: Service> Client<S> {
         self.take_arrivals().map_err(|error| unwatched(self.contract.service, &error))
     }
 
-    /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Returns
-    /// whether another thread cancelled. Where the run dir cannot be watched, retries are due from time to time.
-    pub(crate) fn sleep_until_arrival(&mut self, until: Option<Instant>) -> bool {
+    /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Fails when
+    /// another thread cancelled. Where the run dir cannot be watched, retries are due from time to time.
+    pub(crate) fn sleep_until_arrival(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let is_new = self.arrivals.is_none();
         if is_new {
             self.arrivals = Arrivals::watch(self.run_dir.path()).ok();
@@ -127,12 +125,12 @@ impl<S: Service> Client<S> {
         // It may have come up before the watch: one more attempt, when that is due.
         let retry = if is_new { self.next_try() } else { self.retry_due() };
         if is_new && retry.is_none() {
-            return self.cancel.take();
+            return self.check_cancel();
         }
         let until = earlier(retry, until);
         let Some(arrivals) = &self.arrivals else { return self.sleep(until) };
         let _ = self.cancel.wait_or_bell(Some(arrivals.as_object()), until);
-        self.cancel.take()
+        self.check_cancel()
     }
 
     /// Returns when to try again even if nothing arrives: a provider that closed during the handshake, or is stopping,
@@ -145,12 +143,17 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns when [`Client::refresh`] has something to do even if nothing arrives; `None` with a session.
-    pub(crate) fn step_due(&self) -> Option<Instant> {
+    fn step_due(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Ready(_) => None,
             Phase::Connecting(connecting) => Some(connecting.due()),
             Phase::Without(_) => self.retry_due(),
         }
+    }
+
+    /// Returns when to look at what the provider publishes even if nothing arrives.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.open_session().map_or_else(|| self.step_due(), Session::news_due)
     }
 
     /// Makes a retry due if a provider may have come up.
