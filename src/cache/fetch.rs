@@ -166,23 +166,16 @@ impl<T: Snapshot> SnapshotCache<T> {
     fn map_ring(&mut self) -> Result<Fetched<()>, CallError> {
         let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
         let named = session.board().ring();
-        Ok(match named.map_or(Ok(Fetched::Nothing), |ring| session.try_ring(ring.number))? {
-            Fetched::Awaited => Fetched::Awaited,
-            Fetched::Nothing => Fetched::Nothing,
-            Fetched::Found(_) => Fetched::Found(()),
-        })
+        let Some(ring) = named else { return Ok(Fetched::Nothing) };
+        session.try_ring(ring.number)?.try_map(|_| Ok(()))
     }
 
     /// Takes the newest snapshot in memory of its own.
     fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
         let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
-        Ok(match session.try_fetch(T::MAX_LEN)? {
-            Fetched::Found(found) => {
-                self.trace.takes(found.generation, How::Mapped);
-                Fetched::Found((found.generation, Bytes::Mapped(found.map)))
-            }
-            Fetched::Nothing => Fetched::Nothing,
-            Fetched::Awaited => Fetched::Awaited,
+        session.try_fetch(T::MAX_LEN)?.try_map(|(generation, map)| {
+            self.trace.takes(generation, How::Mapped);
+            Ok((generation, Bytes::Mapped(map)))
         })
     }
 

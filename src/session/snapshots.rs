@@ -12,13 +12,6 @@ use crate::broadcast::PeerRing;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Malformed, Service};
 
-/// The memfd of an attached answer.
-#[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) generation: u64,
-    pub(crate) map: SnapshotMap,
-}
-
 /// What a session knows of what its provider has published.
 #[derive(Debug)]
 pub(super) struct Published {
@@ -56,14 +49,24 @@ pub(crate) enum Fetched<T> {
     Found(T),
 }
 
+impl<T> Fetched<T> {
+    pub(crate) fn try_map<U, E>(self, to: impl FnOnce(T) -> Result<U, E>) -> Result<Fetched<U>, E> {
+        Ok(match self {
+            Self::Awaited => Fetched::Awaited,
+            Self::Nothing => Fetched::Nothing,
+            Self::Found(found) => Fetched::Found(to(found)?),
+        })
+    }
+}
+
 impl<S: Service> Session<S> {
-    /// Takes the answer to the request for the newest snapshot; if there is none in flight, sends it. Never waits.
-    pub(crate) fn try_fetch(&mut self, max: usize) -> Result<Fetched<Attached>, CallError> {
-        match self.try_ask(Asked::Newest)? {
-            Fetched::Awaited => Ok(Fetched::Awaited),
-            Fetched::Nothing => Ok(Fetched::Nothing),
-            Fetched::Found(answer) => self.attached(answer, max).map(Fetched::Found),
-        }
+    /// Takes the answer to the request for the newest snapshot, its generation and its memory; if there is none in flight, sends
+    /// it. Never waits.
+    pub(crate) fn try_fetch(
+        &mut self,
+        max: usize,
+    ) -> Result<Fetched<(u64, SnapshotMap)>, CallError> {
+        self.try_ask(Asked::Newest)?.try_map(|answer| self.attached(answer, max))
     }
 
     /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Nothing if this
@@ -298,11 +301,11 @@ impl<S: Service> Session<S> {
     }
 
     /// Returns the memory of an answer, which is already counted.
-    fn attached(&mut self, answer: Answer, max: usize) -> Result<Attached, CallError> {
+    fn attached(&mut self, answer: Answer, max: usize) -> Result<(u64, SnapshotMap), CallError> {
         let malformed = |why| CallError::Malformed(Malformed::new(0, answer.reply.len, why));
         let attached = match answer.body {
             Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
-            Body::Mapped(generation, map) => Ok(Attached { generation, map }),
+            Body::Mapped(generation, map) => Ok((generation, map)),
             Body::Lost(shortage) => Err(lost(shortage)),
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
         };
