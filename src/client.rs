@@ -397,9 +397,7 @@ impl<S: Service> Client<S> {
             return Err(self.uncancel(error));
         }
         self.lost();
-        // After a protocol violation, do not retry with this provider or its successor.
-        let is_violation = error.kind() == ErrorKind::ProtocolViolation;
-        if is_violation || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
+        if !self.contract.may_repeat(&error) {
             return Err(error);
         }
         let Ok(session) = self.session_by(until) else { return Err(error) };

@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 
-use bellwire_core::ServiceName;
 use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::{Executed, ServiceName};
 
 use crate::client::NameOf;
-use crate::{Event, Payload, Service, Snapshot};
+use crate::{CallError, Event, Payload, Service, Snapshot};
 
 /// What a client and a provider agree on when they open a session, besides the bytes of their messages.
 ///
@@ -93,6 +93,13 @@ impl Contract {
     #[must_use]
     pub fn idempotent(self, is_idempotent: bool) -> Self {
         Self { is_idempotent, ..self }
+    }
+
+    /// Returns whether a request that failed so may be sent to the provider's successor.
+    pub(crate) fn may_repeat(&self, error: &CallError) -> bool {
+        // After a protocol violation, do not retry with this provider or its successor.
+        let is_violation = error.kind() == ErrorKind::ProtocolViolation;
+        !is_violation && (error.executed() == Executed::No || self.is_idempotent)
     }
 
     /// Returns the service's name.

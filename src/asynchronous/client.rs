@@ -14,7 +14,7 @@ use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::clock;
 use crate::transport::ready::Ready;
 use crate::{
-    CallError, Client, ClientConfig, Contract, Dynamic, ErrorKind, Executed, RunDir, Service, State,
+    CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State,
 };
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
@@ -263,9 +263,7 @@ where
         until: Instant,
     ) -> Result<AsyncSession<S>, CallError> {
         self.lose(lost);
-        // After a protocol violation, do not retry with this provider or its successor.
-        let is_violation = error.kind() == ErrorKind::ProtocolViolation;
-        if is_violation || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
+        if !self.contract.may_repeat(&error) {
             return Err(error);
         }
         self.connect_until(until).await.map_err(|_| error)
