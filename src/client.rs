@@ -2,7 +2,6 @@ pub(crate) mod arrival;
 mod cancel;
 
 use std::io;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,12 +118,6 @@ enum Phase<S: Service> {
     Ready(Box<Session<S>>),
 }
 
-pub(crate) struct NameOf<S>(PhantomData<S>);
-
-impl<S: Service> NameOf<S> {
-    pub(crate) const NAME: ServiceName = ServiceName::constant(S::NAME);
-}
-
 impl Client<Dynamic> {
     /// Creates a client of a service that is known only at run time.
     pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
@@ -134,7 +127,7 @@ impl Client<Dynamic> {
 
 impl<S: Service> Client<S> {
     /// The service's name, checked at compile time.
-    pub const SERVICE: ServiceName = NameOf::<S>::NAME;
+    pub const SERVICE: ServiceName = ServiceName::constant(S::NAME);
 
     /// Creates a client that looks for its provider in `run_dir`. It connects at the first [`Client::refresh`] or
     /// [`Client::call`].

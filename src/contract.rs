@@ -5,8 +5,7 @@ use std::convert::Infallible;
 use bellwire_core::wire::STATS_METHOD;
 use bellwire_core::{Executed, ServiceName};
 
-use crate::client::NameOf;
-use crate::{CallError, Event, Payload, Service, Snapshot};
+use crate::{CallError, Client, Event, Payload, Service, Snapshot};
 
 /// What a client and a provider agree on when they open a session, besides the bytes of their messages.
 ///
@@ -66,7 +65,7 @@ impl Contract {
     /// Returns the contract of a service whose types are known.
     pub fn of<S: Service>() -> Self {
         Self {
-            service: NameOf::<S>::NAME,
+            service: Client::<S>::SERVICE,
             method: S::METHOD,
             schema: S::SCHEMA,
             is_idempotent: S::IDEMPOTENT,

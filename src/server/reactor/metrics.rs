@@ -4,18 +4,17 @@
 use bellwire_core::ServiceName;
 
 use super::{Reactor, Slot, SlotState};
+use crate::Client;
+use crate::report::Observing;
 use crate::server::incidents::IncidentCause;
 use crate::server::{Caller, Listener};
 use crate::stats::{ServerStats, ServiceStats};
-
-/// The name under which the sessions of observers are counted.
-const OBSERVERS: ServiceName = ServiceName::constant("bellwire-stats");
 
 /// Returns a row for each service, and a last one for observers.
 pub(super) fn rows(listeners: &[Listener]) -> Vec<ServiceStats> {
     let services = listeners.iter().map(|listener| listener.admission.service);
     let row = |service| ServiceStats { service, stats: ServerStats::default() };
-    services.chain([OBSERVERS]).map(row).collect()
+    services.chain([Client::<Observing>::SERVICE]).map(row).collect()
 }
 
 /// Returns the row of observers.
