@@ -1,10 +1,11 @@
 //! One client that speaks netipc: its channel, its protocol, and what it makes this process hold.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bellwire_core::Instant;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::wire::{RefuseCode, Status as Outcome};
+use bellwire_core::{Instant, Left};
 use bellwire_netipc::method::{Answer, CallMethod, Exchange, SnapshotMethod};
 use bellwire_netipc::server::{Request, ServerSession};
 use bellwire_netipc::wire::{Agreed, MAX_PACKET, refuse_hello};
@@ -38,8 +39,9 @@ pub(super) struct NetipcSession {
     pub(super) machine: ServerSession,
     pub(super) caller: Caller,
     share: Share,
-    /// The row of its service's counters.
+    /// The index of its listener, which is the row of its service's counters, and of its client.
     pub(super) row: usize,
+    pub(super) client: usize,
     /// The request that is handled.
     handled: Option<(CallMethod, Request)>,
     /// The number of the last request.
@@ -48,7 +50,9 @@ pub(super) struct NetipcSession {
     pub(super) arriving: Charge,
     leaving: Charge,
     /// Since when the client has taken nothing of an answer.
-    pub(super) blocked: Option<Instant>,
+    blocked: Option<Instant>,
+    /// Whether the reactor checks periodically if the client has taken anything.
+    pub(super) is_left_unread: bool,
     /// What its channel is polled for: to read, to write.
     pub(super) interest: (bool, bool),
 }
@@ -123,7 +127,7 @@ impl NetipcSession {
         channel: Channel,
         (caller, share): (Caller, Share),
         agreed: Agreed,
-        row: usize,
+        (row, client): (usize, usize),
     ) -> Self {
         Self {
             channel,
@@ -133,9 +137,11 @@ impl NetipcSession {
             caller,
             share,
             row,
+            client,
             handled: None,
             asked: 0,
             blocked: None,
+            is_left_unread: false,
             interest: (true, false),
         }
     }
@@ -186,6 +192,15 @@ impl NetipcSession {
             }
         }
         Flushed::More
+    }
+
+    /// Returns whether the client has taken nothing for `limit` of an answer.
+    pub(super) fn check_stalled(&self, now: Instant, limit: Duration) -> Left {
+        match self.blocked.map(|since| since.after(limit)) {
+            None => Left::Nothing,
+            Some(due) if due <= now => Left::TooLong,
+            Some(due) => Left::Until(due),
+        }
     }
 
     /// Answers with the snapshot.

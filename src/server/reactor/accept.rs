@@ -151,8 +151,6 @@ impl Reactor {
         let (handshake, look) = (self.handshake_deadline(), self.quotas.next_look(now));
         let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, look];
         let next = soon.into_iter().flatten().min();
-        #[cfg(feature = "netipc")]
-        let next = self.netipc_deadline().into_iter().chain(next).min();
         #[cfg(feature = "log")]
         let next = self.log.due().into_iter().chain(next).min();
         next
@@ -170,8 +168,6 @@ impl Reactor {
         if self.unread_at.is_some_and(|at| now >= at) {
             self.end_unread(now);
         }
-        #[cfg(feature = "netipc")]
-        self.expire_netipc(now);
         self.quotas.reclaim(now);
         self.begin_delayed(now);
         self.expire_handshakes(now);

@@ -85,7 +85,7 @@ impl Reactor {
                 }
                 #[cfg(feature = "netipc")]
                 Some(Source::Socket(place)) if !hung_up => {
-                    let _ = self.poll_netipc(place, (false, false));
+                    self.mute_netipc(place);
                 }
                 Some(Source::Socket(place)) if hung_up => self.depart(place.slot),
                 Some(Source::Process(place)) => self.depart(place.slot),

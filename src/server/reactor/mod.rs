@@ -441,17 +441,18 @@ impl Reactor {
     }
 
     fn end(&mut self, slot: usize, why: Why) {
-        if !self.slots.contains(slot) {
-            return;
+        match self.slots.get(slot).map(|entry| &entry.state) {
+            None => return,
+            #[cfg(feature = "netipc")]
+            Some(SlotState::Netipc(_)) => {
+                let is_unread = matches!(why, Why::Unread);
+                return self.end_netipc(slot, is_unread.then_some(IncidentCause::Unread));
+            }
+            Some(_) => {}
         }
         let Slot { client, state, .. } = self.slots.remove(slot);
         if let Some(user) = self.clients.user(client) {
             self.reap_for(user);
-        }
-        #[cfg(feature = "netipc")]
-        if let SlotState::Netipc(session) = state {
-            self.clients.leave(client);
-            return self.end_netipc(slot, *session, None);
         }
         let SlotState::Open(session) = state else { return self.clients.leave(client) };
         if session.schedule != Schedule::Armed {

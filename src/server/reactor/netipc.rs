@@ -1,8 +1,5 @@
 //! Clients that speak netipc: from their first message on, each in its client's share.
 
-use std::collections::VecDeque;
-
-use bellwire_core::Instant;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::wire::{Refuse, RefuseCode};
 use bellwire_netipc::Status;
@@ -31,8 +28,6 @@ pub(super) struct Netipc {
     /// A datagram that is received, and one that is sent.
     received: Vec<u8>,
     sent: Vec<u8>,
-    /// Sessions whose clients took nothing, and when to check that, in this order.
-    blocked: VecDeque<(Instant, Place)>,
 }
 
 /// What a session does next.
@@ -54,7 +49,7 @@ impl Reactor {
         handshake: PendingHandshake,
         hello: &Incoming,
     ) {
-        let Some(at) = self.slots.get(slot).map(|entry| entry.listener) else { return };
+        let Some(&Slot { listener: at, client, .. }) = self.slots.get(slot) else { return };
         let Some(listener) = self.listeners.get_mut(at) else { return };
         let limit = listener.admission.limits.max_message;
         let refuse = |status| Err((status, refuse_hello(hello.bytes(), status)));
@@ -75,63 +70,77 @@ impl Reactor {
         self.one_arrives_less();
         match answer {
             Ok((agreed, ack)) if channel.send(&ack, &[]).is_ok() => {
-                let session = NetipcSession::new(channel, (caller, share), agreed, at);
+                let session = NetipcSession::new(channel, (caller, share), agreed, (at, client));
                 if let Some(entry) = self.slots.get_mut(slot) {
                     entry.state = SlotState::Netipc(Box::new(session));
                 }
                 self.count(at, &ServerStats { admitted: 1, netipc_admitted: 1, ..gauge() });
             }
             Ok(_) => {
-                let turned_away =
-                    TurnedAway { channel: Some(channel), caller: Some(caller), cause: None };
-                self.turn_away_netipc(slot, turned_away);
+                let (channel, caller) = (Some(channel), Some(caller));
+                self.reject_at(slot, TurnedAway { channel, caller, cause: None });
             }
             Err((status, ack)) => {
                 let _ = channel.send(&ack, &[]);
                 let refuse = Refuse::new(code(status), &reason(status));
-                self.turn_away_netipc(slot, *TurnedAway::told(channel, Some(caller), &refuse));
+                self.reject_at(slot, *TurnedAway::told(channel, Some(caller), &refuse));
             }
         }
-    }
-
-    fn turn_away_netipc(&mut self, slot: usize, turned_away: TurnedAway) {
-        let Slot { listener, client, .. } = self.slots.remove(slot);
-        self.clients.leave(client);
-        self.reject(listener, turned_away);
     }
 
     /// Takes what has come, answers it, and sends what the client has room for.
     pub(super) fn turn_netipc(&mut self, place: Place) {
         let began = clock::now();
-        loop {
-            match self.step_netipc(place) {
-                Step::More if clock::now().since(began) < LONGEST_SHARE => {}
-                Step::More => return self.hear(place),
-                Step::Wait => return,
-                Step::End(cause) => return self.remove_netipc(place.slot, cause),
+        let step = self.with_netipc(place.slot, |reactor, session| {
+            loop {
+                match reactor.step_netipc(place, session) {
+                    Step::More if clock::now().since(began) < LONGEST_SHARE => {}
+                    step => return step,
+                }
             }
+        });
+        match step {
+            Some(Step::More) => self.hear(place),
+            Some(Step::End(cause)) => self.end_netipc(place.slot, cause),
+            Some(Step::Wait) | None => {}
         }
     }
 
-    fn step_netipc(&mut self, place: Place) -> Step {
-        let now = clock::now();
-        let Self { slots, netipc, .. } = self;
-        let Some(Slot { state: SlotState::Netipc(session), .. }) = slots.get_mut(place.slot) else {
-            return Step::Wait;
+    /// Runs something with a session, which is out of its slot meanwhile. `None` if there is none.
+    fn with_netipc<T>(
+        &mut self,
+        slot: usize,
+        run: impl FnOnce(&mut Self, &mut NetipcSession) -> T,
+    ) -> Option<T> {
+        let entry = self.slots.get_mut(slot)?;
+        let mut session = match std::mem::replace(&mut entry.state, SlotState::Gone) {
+            SlotState::Netipc(session) => session,
+            other => {
+                entry.state = other;
+                return None;
+            }
         };
-        let was_blocked = session.blocked.is_some();
+        let done = run(self, &mut session);
+        self.slots.get_mut(slot)?.state = SlotState::Netipc(session);
+        Some(done)
+    }
+
+    fn step_netipc(&mut self, place: Place, session: &mut NetipcSession) -> Step {
+        let (now, netipc) = (clock::now(), &mut self.netipc);
         match session.flush(&mut netipc.sent, now) {
             Flushed::Gone => return Step::End(None),
             Flushed::More => return Step::More,
             Flushed::Blocked => {
-                if let (false, Some(limit)) = (was_blocked, self.config.unread_timeout) {
-                    netipc.blocked.push_back((now.after(limit), place));
+                if let (false, Some(limit)) = (session.is_left_unread, self.config.unread_timeout) {
+                    session.is_left_unread = true;
+                    self.unread.push(place);
+                    self.unread_at.get_or_insert(now.after(limit));
                 }
-                return self.poll_netipc(place, (false, true));
+                return self.poll_netipc(place, session, (false, true));
             }
             Flushed::All if session.machine.is_over() => return Step::End(None),
             Flushed::All if session.is_handled() => {
-                return self.poll_netipc(place, (false, false));
+                return self.poll_netipc(place, session, (false, false));
             }
             Flushed::All => {}
         }
@@ -140,7 +149,9 @@ impl Reactor {
         }
         let received = match session.channel().receive(&mut netipc.received, 0) {
             Ok(received) => netipc.received.get(..received.len).unwrap_or_default(),
-            Err(ReceiveError::WouldBlock) => return self.poll_netipc(place, (true, false)),
+            Err(ReceiveError::WouldBlock) => {
+                return self.poll_netipc(place, session, (true, false));
+            }
             // Gone, or a datagram that no client of netipc sends: too long, or with descriptors.
             Err(_) => return Step::End(None),
         };
@@ -149,17 +160,18 @@ impl Reactor {
                 Ok(()) => Step::More,
                 Err(over) => Step::End(Some(over_quota(&over))),
             },
-            Ok(Some(request)) => self.handle_netipc(place, request),
+            Ok(Some(request)) => self.handle_netipc(place.slot, session, request),
             Err(violation) => Step::End(Some(IncidentCause::NetipcViolation(violation))),
         }
     }
 
     /// Has the channel polled to read, to write, or only for its end.
-    pub(super) fn poll_netipc(&mut self, place: Place, interest: (bool, bool)) -> Step {
-        let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(place.slot)
-        else {
-            return Step::Wait;
-        };
+    fn poll_netipc(
+        &mut self,
+        place: Place,
+        session: &mut NetipcSession,
+        interest: (bool, bool),
+    ) -> Step {
         if std::mem::replace(&mut session.interest, interest) == interest {
             return Step::Wait;
         }
@@ -171,22 +183,29 @@ impl Reactor {
         }
     }
 
-    fn handle_netipc(&mut self, place: Place, request: Request) -> Step {
+    /// Has the channel polled only for its end, and leaves on it what has come.
+    pub(super) fn mute_netipc(&mut self, place: Place) {
+        self.with_netipc(place.slot, |reactor, session| {
+            reactor.poll_netipc(place, session, (false, false))
+        });
+    }
+
+    fn handle_netipc(
+        &mut self,
+        slot: usize,
+        session: &mut NetipcSession,
+        request: Request,
+    ) -> Step {
         let generation = self.generation_for_netipc();
-        let Some(Slot { listener, client, state: SlotState::Netipc(session), .. }) =
-            self.slots.get_mut(place.slot)
-        else {
-            return Step::Wait;
-        };
-        let Some(listener) = self.listeners.get_mut(*listener) else { return Step::End(None) };
+        let (client, row) = (session.client, session.row);
+        let Some(listener) = self.listeners.get_mut(row) else { return Step::End(None) };
         // From here on it is held only as long as it is handled, or is on the account of a worker's job.
         session.arriving.clear();
         let mut news = ServerStats { accepted: 1, ..ServerStats::default() };
-        let row = session.row;
         let most = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
         let method = match &mut listener.netipc {
             Some(translation) if translation.code() == request.code => translation,
-            _ => return self.refuse_netipc(place, Status::Unsupported),
+            _ => return self.refuse_netipc(session, Status::Unsupported),
         };
         let method = match method {
             Translation::Calls(method) => *method,
@@ -194,23 +213,22 @@ impl Reactor {
                 let asked = request.payloads().ok().filter(|_| !request.is_batch());
                 let asked = asked.as_deref().and_then(<[_]>::first).copied();
                 if asked.is_none_or(|payload| (method.check)(payload).is_err()) {
-                    return self.refuse_netipc(place, Status::BadEnvelope);
+                    return self.refuse_netipc(session, Status::BadEnvelope);
                 }
                 let newest = listener.netipc.as_mut().and_then(|it| it.newest(&listener.store));
                 news.answered = 1;
                 news.errors = u64::from(newest.is_none());
                 let passed = session.pass(newest);
-                return self.counted(place, &news, passed);
+                return self.counted(session, &news, passed);
             }
         };
         let len = request.len();
         let (id, batch) = match session.begin(method, request, most) {
             Ok(begun) => begun,
-            Err(status) => return self.refuse_netipc(place, status),
+            Err(status) => return self.refuse_netipc(session, status),
         };
         let bytes = usize::try_from(listener.admission.limits.max_message).unwrap_or(usize::MAX);
         let room = Room { bytes, items: most };
-        let (slot, client) = (place.slot, *client);
         match (&listener.handler, self.workers.is_empty()) {
             (Handler::Call(handler), true) => {
                 let answer = &mut self.scratch.answer;
@@ -219,7 +237,7 @@ impl Reactor {
                 let responded = session.respond(status, answer.bytes(), generation);
                 news.answered = 1;
                 news.errors = u64::from(!matches!(responded, Ok(true)));
-                self.counted(place, &news, responded.map(drop))
+                self.counted(session, &news, responded.map(drop))
             }
             (handler, _) => {
                 let charge = match session.share().quota.charge((len + batch.len() + JOB) as u64) {
@@ -256,25 +274,22 @@ impl Reactor {
     }
 
     /// Refuses a request that reaches no handler.
-    fn refuse_netipc(&mut self, place: Place, status: Status) -> Step {
-        if let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(place.slot)
-        {
-            session.machine.refuse(status);
-        }
+    fn refuse_netipc(&self, session: &mut NetipcSession, status: Status) -> Step {
+        session.machine.refuse(status);
         let news = ServerStats { accepted: 1, refused: 1, ..ServerStats::default() };
-        self.counted(place, &news, Ok(()))
+        self.counted(session, &news, Ok(()))
     }
 
     /// Counts a request that was answered, and reports that its user's quota did not suffice.
-    fn counted(&mut self, place: Place, news: &ServerStats, passed: Result<(), OverQuota>) -> Step {
-        let Some(Slot { listener, state: SlotState::Netipc(session), .. }) =
-            self.slots.get(place.slot)
-        else {
-            return Step::Wait;
-        };
+    fn counted(
+        &self,
+        session: &NetipcSession,
+        news: &ServerStats,
+        passed: Result<(), OverQuota>,
+    ) -> Step {
         let (row, caller) = (session.row, session.caller.unwatched());
         self.count(row, news);
-        if let (Err(over), Some(listener)) = (passed, self.listeners.get(*listener)) {
+        if let (Err(over), Some(listener)) = (passed, self.listeners.get(row)) {
             let service = listener.admission.service;
             self.note(row, service, Some(caller), over_quota(&over));
         }
@@ -284,45 +299,24 @@ impl Reactor {
     /// Takes the answer of a worker or a task, if it is one to a client of netipc.
     pub(super) fn answer_netipc(&mut self, done: &Done) {
         let generation = self.generation_for_netipc();
-        let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(done.slot)
-        else {
-            return;
-        };
-        if session.id() != done.session {
-            return;
+        let is_it = self.with_netipc(done.slot, |reactor, session| {
+            let is_it = session.id() == done.session;
+            if is_it {
+                let responded = session.respond(done.status, done.answer.bytes(), generation);
+                let errors = u64::from(!matches!(responded, Ok(true)));
+                let news = ServerStats { answered: 1, errors, ..ServerStats::default() };
+                reactor.counted(session, &news, responded.map(drop));
+            }
+            is_it
+        });
+        if is_it == Some(true) {
+            self.hear(Place::new(done.slot, done.session));
         }
-        let responded = session.respond(done.status, done.answer.bytes(), generation);
-        let errors = u64::from(!matches!(responded, Ok(true)));
-        let news = ServerStats { answered: 1, errors, ..ServerStats::default() };
-        let place = Place::new(done.slot, session.id());
-        self.counted(place, &news, responded.map(drop));
-        self.hear(place);
     }
 
     /// Returns what tells this run of the provider from the next: when it started, in seconds.
     fn generation_for_netipc(&self) -> u64 {
         self.shared.stats().started / 1_000_000_000
-    }
-
-    pub(super) fn netipc_deadline(&self) -> Option<Instant> {
-        self.netipc.blocked.front().map(|(due, _)| *due)
-    }
-
-    /// Ends the sessions whose clients have taken nothing of an answer for too long.
-    pub(super) fn expire_netipc(&mut self, now: Instant) {
-        let Some(limit) = self.config.unread_timeout else { return };
-        while let Some(&(due, place)) = self.netipc.blocked.front().filter(|(due, _)| *due <= now) {
-            self.netipc.blocked.pop_front();
-            let entry = self.slots.get(place.slot).filter(|_| self.is_current(place));
-            let Some(Slot { state: SlotState::Netipc(session), .. }) = entry else { continue };
-            match session.blocked.map(|since| since.after(limit)) {
-                Some(since) if since <= due => {
-                    self.remove_netipc(place.slot, Some(IncidentCause::Unread));
-                }
-                Some(later) => self.netipc.blocked.push_back((later, place)),
-                None => {}
-            }
-        }
     }
 
     /// Sends what is left of answers while the server drains.
@@ -336,24 +330,14 @@ impl Reactor {
     }
 
     /// Takes a session out of its slot, and ends it.
-    fn remove_netipc(&mut self, slot: usize, cause: Option<IncidentCause>) {
+    pub(super) fn end_netipc(&mut self, slot: usize, cause: Option<IncidentCause>) {
         let Slot { client, state, .. } = self.slots.remove(slot);
         self.clients.leave(client);
-        if let SlotState::Netipc(session) = state {
-            self.end_netipc(slot, *session, cause);
-        }
-    }
-
-    /// Ends a session that was taken out of its slot.
-    pub(super) fn end_netipc(
-        &mut self,
-        slot: usize,
-        session: NetipcSession,
-        cause: Option<IncidentCause>,
-    ) {
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);
-        self.close_netipc(session, cause);
+        if let SlotState::Netipc(session) = state {
+            self.close_netipc(*session, cause);
+        }
     }
 
     /// Closes a session's channel, and counts what it leaves.

@@ -3,7 +3,7 @@
 use bellwire_core::end::Why;
 use bellwire_core::{Instant, Left};
 
-use super::Reactor;
+use super::{Reactor, SlotState};
 use crate::server::source::Place;
 
 impl Reactor {
@@ -37,9 +37,19 @@ impl Reactor {
             if !self.is_current(place) {
                 continue;
             }
-            let Some(session) = self.session(place.slot) else { continue };
-            match session.check_stalled(now, limit) {
-                Ok(Left::Nothing) => session.is_left_unread = false,
+            let Some(entry) = self.slots.get_mut(place.slot) else { continue };
+            let (left, is_left_unread) = match &mut entry.state {
+                SlotState::Open(session) => {
+                    (session.check_stalled(now, limit), &mut session.is_left_unread)
+                }
+                #[cfg(feature = "netipc")]
+                SlotState::Netipc(session) => {
+                    (Ok(session.check_stalled(now, limit)), &mut session.is_left_unread)
+                }
+                SlotState::Handshake(_) | SlotState::Gone => continue,
+            };
+            match left {
+                Ok(Left::Nothing) => *is_left_unread = false,
                 Ok(Left::Until(due)) => {
                     next = Some(next.map_or(due, |next| next.min(due)));
                     self.unread.push(place);
