@@ -1,6 +1,7 @@
 //! The connecting edge: runs the client's half of the handshake over a real channel.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -302,7 +303,7 @@ impl Made {
     fn make(hello: &Hello) -> Result<Self, ConnectError> {
         let pid = std::process::id().into();
         let memory = make_memory(Role::Client, hello.service, pid, hello.lane, None)
-            .map_err(|error| unmade(&error))?;
+            .map_err(|error| failed("make this end's memory", error.to_string()))?;
         let event = match hello.doorbell {
             Doorbell::Eventfd => Some(Event::create().map_err(system(MAKE_EVENT))?),
             _ => None,
@@ -400,18 +401,14 @@ pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> C
     move |error| ConnectError::System { doing, source: error.into() }
 }
 
-fn unmade(error: &RegionError) -> ConnectError {
-    ConnectError::System {
-        doing: "make this end's memory",
-        source: io::Error::other(error.to_string()),
-    }
+/// A system call failed for a reason that has a text of its own.
+fn failed(doing: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> ConnectError {
+    ConnectError::System { doing, source: io::Error::other(error) }
 }
 
 fn unverified(error: VerifyError) -> ConnectError {
     match error {
-        VerifyError::System { source } => {
-            ConnectError::System { doing: "map the provider's memory", source: source.into() }
-        }
+        VerifyError::System { source } => system("map the provider's memory")(source),
         error => protocol(error),
     }
 }
@@ -421,20 +418,14 @@ fn unverified(error: VerifyError) -> ConnectError {
 fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
     match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),
-        Err(error) => {
-            let source = io::Error::other(error);
-            Err(ConnectError::System { doing: "send to the provider", source })
-        }
+        Err(error) => Err(failed("send to the provider", error)),
     }
 }
 
 fn unreceived(error: ReceiveError) -> ConnectError {
     match error {
         ReceiveError::Closed => ConnectError::Closed,
-        error if error.is_local() => ConnectError::System {
-            doing: "receive from the provider",
-            source: io::Error::other(error),
-        },
+        error if error.is_local() => failed("receive from the provider", error),
         error => protocol(error),
     }
 }
@@ -461,7 +452,7 @@ impl From<endpoint::ConnectError> for ConnectError {
             endpoint::ConnectError::Absent { .. } => Self::Absent,
             endpoint::ConnectError::Busy { .. } => Self::Busy,
             error if error.is_impostor() => Self::Impostor { why: error.to_string().into() },
-            error => Self::System { doing: "connect", source: io::Error::other(error) },
+            error => failed("connect", error),
         }
     }
 }
