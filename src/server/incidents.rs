@@ -107,36 +107,63 @@ pub enum IncidentCause {
     },
 }
 
-/// The kinds by which incidents are counted.
-///
-/// ```
-/// use bellwire::IncidentKind;
-/// # use bellwire::{Client, ClientConfig, ServerConfig};
-#[doc = include_str!("../doc/increment.txt")]
-#[doc = include_str!("../doc/incident.txt")]
-/// assert_eq!(incident.cause.kind(), IncidentKind::Refused);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IncidentKind {
-    /// [`IncidentCause::Refused`].
-    Refused,
-    /// [`IncidentCause::ProtocolViolation`], in either protocol.
-    Poisoned,
-    /// [`IncidentCause::Unread`].
-    Unread,
-    /// [`IncidentCause::Short`] of descriptors.
-    OutOfDescriptors,
-    /// [`IncidentCause::Short`] of memory or anything else.
-    OutOfMemory,
-    /// [`IncidentCause::AtLimit`].
-    AtLimit,
-    /// [`IncidentCause::Short`] of the user's quota.
-    OverQuota,
-    /// [`IncidentCause::Displaced`].
-    Displaced,
+/// Defines the kinds of incidents: for each its name for metrics and logs, and the counter of its service.
+macro_rules! kinds {
+    ($(#[$about:meta])* pub enum $Kinds:ident {
+        $($(#[$doc:meta])* $Kind:ident: $name:literal, $counter:ident;)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $Kinds { $($(#[$doc])* $Kind,)* }
+
+        impl $Kinds {
+            /// All kinds, in the order in which they are counted and reported. New kinds are appended.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Kind),*];
+
+            /// Returns the name for metrics and logs.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$Kind => $name),* }
+            }
+
+            /// Returns one incident of this kind as a service counts it.
+            pub(super) fn one(self) -> ServerStats {
+                match self { $(Self::$Kind => ServerStats { $counter: 1, ..ServerStats::default() }),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The kinds by which incidents are counted.
+    ///
+    /// ```
+    /// use bellwire::IncidentKind;
+    /// # use bellwire::{Client, ClientConfig, ServerConfig};
+    #[doc = include_str!("../doc/increment.txt")]
+    #[doc = include_str!("../doc/incident.txt")]
+    /// assert_eq!(incident.cause.kind(), IncidentKind::Refused);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub enum IncidentKind {
+        /// [`IncidentCause::Refused`].
+        Refused: "refused", clients_refused;
+        /// [`IncidentCause::ProtocolViolation`], in either protocol.
+        Poisoned: "poisoned", poisoned;
+        /// [`IncidentCause::Unread`].
+        Unread: "unread", unread;
+        /// [`IncidentCause::Short`] of descriptors.
+        OutOfDescriptors: "out_of_descriptors", out_of_descriptors;
+        /// [`IncidentCause::Short`] of memory or anything else.
+        OutOfMemory: "out_of_memory", out_of_memory;
+        /// [`IncidentCause::AtLimit`].
+        AtLimit: "at_limit", at_limit;
+        /// [`IncidentCause::Short`] of the user's quota.
+        OverQuota: "over_quota", over_quota;
+        /// [`IncidentCause::Displaced`].
+        Displaced: "displaced", displaced;
+    }
 }
 
 /// The number of incidents of each kind.
@@ -235,51 +262,6 @@ impl<T: fmt::Display> fmt::Display for Told<T> {
             Some(told) => write!(f, "\"{told}\""),
             None => f.write_str("-"),
         }
-    }
-}
-
-impl IncidentKind {
-    /// All kinds, in the order in which they are counted and reported. New kinds are appended.
-    pub const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::Poisoned,
-        Self::Unread,
-        Self::OutOfDescriptors,
-        Self::OutOfMemory,
-        Self::AtLimit,
-        Self::OverQuota,
-        Self::Displaced,
-    ];
-
-    /// Returns the name for metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Poisoned => "poisoned",
-            Self::Unread => "unread",
-            Self::OutOfDescriptors => "out_of_descriptors",
-            Self::OutOfMemory => "out_of_memory",
-            Self::AtLimit => "at_limit",
-            Self::OverQuota => "over_quota",
-            Self::Displaced => "displaced",
-        }
-    }
-
-    /// Returns one incident of this kind as a service counts it.
-    pub(super) fn one(self) -> ServerStats {
-        let mut stats = ServerStats::default();
-        let counter = match self {
-            Self::Refused => &mut stats.clients_refused,
-            Self::Poisoned => &mut stats.poisoned,
-            Self::Unread => &mut stats.unread,
-            Self::OutOfDescriptors => &mut stats.out_of_descriptors,
-            Self::OutOfMemory => &mut stats.out_of_memory,
-            Self::AtLimit => &mut stats.at_limit,
-            Self::OverQuota => &mut stats.over_quota,
-            Self::Displaced => &mut stats.displaced,
-        };
-        *counter = 1;
-        stats
     }
 }
 
