@@ -11,7 +11,7 @@ use bellwire_core::{Limits, ServiceName};
 #[cfg(feature = "tokio")]
 use super::awaited;
 use super::batch::TypedBatch;
-use super::handler::{Call, Handler, Typed, Untyped};
+use super::handler::{Handler, Typed, Untyped};
 #[cfg(feature = "netipc")]
 use super::netipc;
 use super::quotas::Quotas;
@@ -155,7 +155,7 @@ impl ServerBuilder {
         + Sync
         + 'static,
     ) -> Result<&mut Self, ServeError> {
-        self.serve_by::<S>(Arc::new(Typed::<S, _>::new(handler)))
+        self.serve_by::<S>(Handler::Call(Arc::new(Typed::<S, _>::new(handler))))
     }
 
     /// Serves a service that is known only at run time, like [`ServerBuilder::serve`]: for answers that are large, or shared.
@@ -167,7 +167,7 @@ impl ServerBuilder {
         contract: Contract,
         handler: impl Fn(&Caller, Payload) -> Result<Payload, HandlerError> + Send + Sync + 'static,
     ) -> Result<&mut Self, ServeError> {
-        self.serve_contract(&contract, Arc::new(Typed::<Dynamic, _>::new(handler)))
+        self.serve_contract(&contract, Handler::Call(Arc::new(Typed::<Dynamic, _>::new(handler))))
     }
 
     /// Serves a service that is known only at run time with a function that is lent the request's bytes and appends the
@@ -183,7 +183,7 @@ impl ServerBuilder {
         + Sync
         + 'static,
     ) -> Result<&mut Self, ServeError> {
-        self.serve_contract(&contract, Arc::new(Untyped(handler)))
+        self.serve_contract(&contract, Handler::Call(Arc::new(Untyped(handler))))
     }
 
     /// Serves `S` with a function that handles a whole batch: the requests of one message, and a place for the answer
@@ -198,7 +198,7 @@ impl ServerBuilder {
         &mut self,
         handler: impl Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
     ) -> Result<&mut Self, ServeError> {
-        self.serve_by::<S>(Arc::new(TypedBatch::<S, _>::new(handler)))
+        self.serve_by::<S>(Handler::Call(Arc::new(TypedBatch::<S, _>::new(handler))))
     }
 
     /// Serves `S` with a function that returns a future, which runs as a task of the tokio runtime that this is called in. It may
@@ -253,13 +253,10 @@ impl ServerBuilder {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other);
         let runtime = runtime.map_err(system("find the tokio runtime for handlers"))?;
         let task = awaited::Awaited::<S, _>::new(handler, runtime);
-        self.serve_handler(&Contract::of::<S>(), Handler::Task(Arc::new(task)))?;
-        #[cfg(feature = "netipc")]
-        self.speak_netipc(S::netipc().map(netipc::Translation::Calls))?;
-        Ok(self)
+        self.serve_by::<S>(Handler::Task(Arc::new(task)))
     }
 
-    fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
+    fn serve_by<S: Service>(&mut self, handler: Handler) -> Result<&mut Self, ServeError> {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         self.serve_contract(&Contract::of::<S>(), handler)?;
         #[cfg(feature = "netipc")]
@@ -268,14 +265,6 @@ impl ServerBuilder {
     }
 
     fn serve_contract(
-        &mut self,
-        contract: &Contract,
-        handler: Arc<dyn Call>,
-    ) -> Result<&mut Self, ServeError> {
-        self.serve_handler(contract, Handler::Call(handler))
-    }
-
-    fn serve_handler(
         &mut self,
         contract: &Contract,
         handler: Handler,
