@@ -434,7 +434,7 @@ impl<S: Service> Client<S> {
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_for(&self) -> Option<(Borrowed<'_>, Instant)> {
         match &self.phase {
-            Phase::Connecting(connecting) => Some(connecting.waits_for()),
+            Phase::Connecting(connecting) => Some((connecting.arrived(), connecting.due())),
             _ => None,
         }
     }

@@ -221,12 +221,6 @@ impl Connecting {
         self.channel.arrived()
     }
 
-    /// Returns what signals that a message has arrived, and when to continue in any case.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {
-        (self.channel.arrived(), self.due())
-    }
-
     /// Returns when to continue even if no message has arrived.
     pub(crate) fn due(&self) -> Instant {
         self.machine.deadline()

@@ -53,15 +53,6 @@ struct Own {
     doorbell: Doorbell,
 }
 
-/// The state of the server when a client arrives.
-#[derive(Clone, Copy)]
-pub(super) struct State {
-    /// Whether there is room for another session.
-    pub(super) has_room: bool,
-    /// The approximate number of descriptors that the server holds.
-    pub(super) held: usize,
-}
-
 /// A client that completed the handshake.
 pub(super) struct Arrived {
     pub(super) link: Link,
@@ -101,16 +92,16 @@ pub(super) struct TurnedAway {
 }
 
 impl PendingHandshake {
-    /// Checks the peer of a new connection. A rejected peer was already sent the reason.
+    /// Checks the peer of a new connection. A rejected peer was already sent the reason. `has_room` is whether there is room for
+    /// another session, `held` the approximate number of descriptors that the server holds.
     pub(super) fn begin(
         channel: Channel,
         session: u64,
         admission: Admission,
         config: &ServerConfig,
-        state: State,
+        (has_room, held): (bool, usize),
         quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
-        let State { has_room, held } = state;
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {

@@ -234,13 +234,6 @@ impl Shared {
     }
 }
 
-impl Listener {
-    /// Returns whether its publisher has published since the reactor last checked.
-    fn has_news(&self) -> bool {
-        self.store.has_news()
-    }
-}
-
 impl std::fmt::Debug for IncidentHook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("IncidentHook").field(&self.0.is_some()).finish()

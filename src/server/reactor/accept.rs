@@ -7,7 +7,7 @@ use bellwire_core::Instant;
 use super::poll_budget::LONGEST_SHARE;
 use super::{Reactor, Slot};
 use crate::ServerStats;
-use crate::server::handshake::{PendingHandshake, State, TurnedAway};
+use crate::server::handshake::{PendingHandshake, TurnedAway};
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
 use crate::transport::clock;
@@ -76,10 +76,9 @@ impl Reactor {
         let has_room = self.slots.len() < self.config.max_sessions;
         let session = self.next_session;
         self.next_session += 1;
-        let held = self.held();
+        let room = (has_room, self.held());
         let (config, quotas) = (&self.config, &mut self.quotas);
-        let state = State { has_room, held };
-        match PendingHandshake::begin(channel, session, admission, config, state, quotas) {
+        match PendingHandshake::begin(channel, session, admission, config, room, quotas) {
             Ok(handshake) => self.insert_slot(at, handshake),
             Err(turned_away) => {
                 self.reject(at, *turned_away);

@@ -7,7 +7,7 @@ use bellwire_core::{Instant, SpinCounter, nanos};
 use slab::Slab;
 
 use super::clients::Clients;
-use super::{Listener, Reactor, Slot, SlotState};
+use super::{Reactor, Slot, SlotState};
 use crate::server::outbox::Outbox;
 use crate::server::session::Schedule;
 use crate::server::source::Place;
@@ -80,7 +80,7 @@ impl Reactor {
             if !counter.count() && !spin.yields_at_once() {
                 continue;
             }
-            let has_news = self.listeners.iter().any(Listener::has_news);
+            let has_news = self.listeners.iter().any(|listener| listener.store.has_news());
             if has_news || self.shared.stop.get().is_some() {
                 self.spread_news();
                 return true;
