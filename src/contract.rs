@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bellwire_core::wire::STATS_METHOD;
-use bellwire_core::{Executed, ServiceName};
+use bellwire_core::{ErrorKind, Executed, ServiceName};
 
 use crate::{CallError, Client, Event, Payload, Service, Snapshot};
 

@@ -13,9 +13,7 @@ use super::with_descriptor;
 use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::clock;
 use crate::transport::ready::Ready;
-use crate::{
-    CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State,
-};
+use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State};
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
 ///

@@ -96,8 +96,9 @@ pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
 impl Rogue {
     pub(crate) fn connect(run_dir: &RunDir, name: &str) -> Self {
         let service = service(name);
-        let socket = endpoint::connect(run_dir.path(), service).unwrap();
-        Self { socket: socket.into(), service, hello: hello(service) }
+        let channel = endpoint::connect(run_dir.path(), service).unwrap();
+        let socket = channel.as_fd().try_clone_to_owned().unwrap();
+        Self { socket, service, hello: hello(service) }
     }
 
     pub(crate) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
