@@ -30,7 +30,9 @@ pub(crate) enum Error {
         "{package} has no tests, so nothing can notice a mutant: write them, then run this again"
     )]
     NoTests { package: String },
-    #[error("the code does not build before anything is weakened; `ci/loom` shows it too:\n{log}")]
+    #[error(
+        "the code does not build with its mutants; where `ci/loom` passes, a mutation is at fault:\n{log}"
+    )]
     Baseline { log: String },
     #[error(
         "{test} fails before anything is weakened: a mutant would prove nothing; see `ci/loom`\n{log}"

@@ -5,23 +5,21 @@ use std::thread;
 
 use crate::error::Error;
 
-/// Has each worker, in a thread of its own, do the next of `jobs` until there is none; after an error, none is begun.
-pub(crate) fn share<W: Sync, J>(
-    workers: &[W],
+/// Has each of so many threads do the next of `jobs` until there is none; after an error, none is begun.
+pub(crate) fn share<J>(
+    threads: usize,
     jobs: impl Iterator<Item = J> + Send,
-    work: impl Fn(&W, J) -> Result<(), Error> + Sync,
+    work: impl Fn(J) -> Result<(), Error> + Sync,
 ) -> Result<(), Error> {
     let queue = Mutex::new(jobs.fuse());
-    let run = |worker: &W| {
+    let run = || {
         while let Some(job) = { lock(&queue).next() } {
-            work(worker, job).inspect_err(|_| lock(&queue).by_ref().for_each(drop))?;
+            work(job).inspect_err(|_| lock(&queue).by_ref().for_each(drop))?;
         }
         Ok(())
     };
     thread::scope(|scope| {
-        let run = &run;
-        let handles: Vec<_> =
-            workers.iter().map(|worker| scope.spawn(move || run(worker))).collect();
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
         handles.into_iter().try_for_each(|handle| handle.join().map_err(|_| Error::Worker)?)
     })
 }

@@ -68,7 +68,7 @@ pub(super) fn run_all(
 ) -> Result<Vec<Finding>, Error> {
     let (going_on, told) = (BTreeMap::new(), Instant::now());
     let state = Mutex::new(State { tell, going_on, told, findings: Vec::new() });
-    queue::share(&vec![(); jobs.min(runs.len())], runs.iter(), |(), run| {
+    queue::share(jobs.min(runs.len()), runs.iter(), |run| {
         let finding = self::run(run, |progress, took| {
             let state = &mut *lock(&state);
             state.going_on.insert(run.target.clone(), (progress.clone(), took));

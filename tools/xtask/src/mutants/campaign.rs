@@ -1,14 +1,10 @@
-//! Builds the mutants and runs the tests against them, several at a time.
+//! Runs the tests against each mutant, several at a time.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::scratch::{Binaries, Ended, Scratch, TestName};
-use super::{Layout, Mutant, mutation};
+use super::scratch::{Ended, Scratch, TestName};
+use super::{Layout, Mutant};
 use crate::error::Error;
 use crate::queue::{self, lock};
 
@@ -28,20 +24,18 @@ pub(crate) enum Verdict {
     Survived,
     /// A test did not end, and none had failed before.
     TimedOut { test: TestName },
-    /// The mutant does not compile.
-    Broken { log: String },
 }
 
 /// What a campaign reports while it runs.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// The tests pass before anything is weakened.
-    Baseline { tests: usize, took: Duration, workers: usize },
+    Baseline { tests: usize, took: Duration },
     /// A mutant is done.
     Found(&'a Finding),
 }
 
-/// Checks that the tests pass, then tries each mutant; the findings come in the order of `mutants`.
+/// Builds all mutants, checks that the tests pass without one, and tries each; the findings come in the order of `mutants`.
 pub(crate) fn campaign(
     layout: &Layout,
     mutants: &[Mutant],
@@ -49,27 +43,25 @@ pub(crate) fn campaign(
     mut tell: impl FnMut(Event<'_>) + Send,
 ) -> Result<Vec<Finding>, Error> {
     let start = Instant::now();
-    let workers = prepare(layout, jobs)?;
-    let known = baseline(layout, &workers)?;
+    let numbered: Vec<_> = (1..).zip(mutants).collect();
+    let scratch = Scratch::build(layout, &numbered)?;
+    let known = baseline(layout, &scratch, jobs)?;
     let tests = lock(&known).len();
-    tell(Event::Baseline { tests, took: start.elapsed(), workers: workers.len() });
+    tell(Event::Baseline { tests, took: start.elapsed() });
 
-    let found = Mutex::new((BTreeMap::new(), tell));
-    queue::share(&workers, mutants.iter().enumerate(), |worker, (index, mutant)| {
-        let finding = try_mutant(&worker.scratch, mutant, &known)?;
+    let found = Mutex::new((Vec::new(), tell));
+    queue::share(jobs, numbered.into_iter(), |(number, mutant)| {
+        let start = Instant::now();
+        let verdict = run_tests(layout, &scratch, number, &known)?;
+        let finding = Finding { mutant: mutant.clone(), verdict, took: start.elapsed() };
         let (findings, tell) = &mut *lock(&found);
         tell(Event::Found(&finding));
-        findings.insert(index, finding);
+        findings.push((number, finding));
         Ok(())
     })?;
-    let (findings, _) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(findings.into_values().collect())
-}
-
-/// A scratch workspace with its test binaries.
-struct Worker {
-    scratch: Scratch,
-    binaries: Binaries,
+    let (mut findings, _) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    findings.sort_by_key(|(number, _)| *number);
+    Ok(findings.into_iter().map(|(_, finding)| finding).collect())
 }
 
 /// A test that passes on the code as it is.
@@ -82,64 +74,31 @@ struct Known {
 }
 
 impl Known {
-    /// The time that a mutant gets in this test.
-    fn limit(&self, layout: &Layout) -> Duration {
-        layout.patience.max(self.took * 10)
-    }
-
     /// Catches by time: what to try first.
     fn promise(&self) -> f64 {
         (f64::from(self.caught) + 1.0) / self.took.as_secs_f64().max(0.001)
     }
 }
 
-/// Copies and builds the code as it is, once for each worker: the first, and then, out of what it built,
-/// the others.
-fn prepare(layout: &Layout, jobs: usize) -> Result<Vec<Worker>, Error> {
-    let first = prepare_one(layout, 0, &layout.seed)?;
-    let seed = first.scratch.target();
-    let mut workers = vec![first];
-    thread::scope(|scope| {
-        let spawn = |index| {
-            let seed = &seed;
-            scope.spawn(move || prepare_one(layout, index, seed))
-        };
-        let handles: Vec<_> = (1..jobs).map(spawn).collect();
-        for handle in handles {
-            workers.push(handle.join().map_err(|_| Error::Worker)??);
-        }
-        Ok(workers)
-    })
-}
-
-fn prepare_one(layout: &Layout, index: usize, seed: &Path) -> Result<Worker, Error> {
-    let dir = layout.scratch.join(format!("worker-{index}"));
-    fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-    let scratch = Scratch::new(layout, dir)?;
-    scratch.seed(seed)?;
-    let binaries = scratch.build()?.map_err(|log| Error::Baseline { log })?;
-    Ok(Worker { scratch, binaries })
-}
-
 /// Runs every test on the code as it is: each must pass.
-fn baseline(layout: &Layout, workers: &[Worker]) -> Result<Mutex<Vec<Known>>, Error> {
-    let mut names = Vec::new();
-    if let Some(worker) = workers.first() {
-        names = worker.scratch.list(&worker.binaries)?;
-    }
+fn baseline(layout: &Layout, scratch: &Scratch, jobs: usize) -> Result<Mutex<Vec<Known>>, Error> {
+    let names = scratch.list()?;
     if names.is_empty() {
         return Err(Error::NoTests { package: layout.package.clone() });
     }
     let known = Mutex::new(Vec::new());
-    queue::share(workers, names.into_iter(), |worker, name| {
+    queue::share(jobs, names.into_iter(), |name| {
         let start = Instant::now();
-        let ended = run_test(&worker.scratch, &worker.binaries, &name, BASELINE_LIMIT)?;
-        if ended != Ended::Passed {
-            let log = worker.scratch.last_words();
-            return Err(Error::BaselineTest { test: name.test, log });
+        match scratch.run(&name, 0, BASELINE_LIMIT)? {
+            Ended::Passed => {
+                lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
+                Ok(())
+            }
+            Ended::Failed(log) => Err(Error::BaselineTest { test: name.test, log }),
+            Ended::TimedOut => {
+                Err(Error::BaselineTest { test: name.test, log: "it does not end".to_owned() })
+            }
         }
-        lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
-        Ok(())
     })?;
     Ok(known)
 }
@@ -147,47 +106,18 @@ fn baseline(layout: &Layout, workers: &[Worker]) -> Result<Mutex<Vec<Known>>, Er
 /// More than any test that ends should need.
 const BASELINE_LIMIT: Duration = Duration::from_secs(600);
 
-fn run_test(
-    scratch: &Scratch,
-    binaries: &Binaries,
-    name: &TestName,
-    limit: Duration,
-) -> Result<Ended, Error> {
-    match binaries.get(&name.target) {
-        Some(binary) => scratch.run(binary, &name.test, limit),
-        // A binary that is gone cannot pass.
-        None => Ok(Ended::Failed),
-    }
-}
-
-/// Builds one mutant, runs the tests until one fails, and puts the file back.
-fn try_mutant(
-    scratch: &Scratch,
-    mutant: &Mutant,
-    known: &Mutex<Vec<Known>>,
-) -> Result<Finding, Error> {
-    let start = Instant::now();
-    let path = scratch.layout.root.join(&mutant.file);
-    let source = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-    scratch.write(&mutant.file, &mutation::apply(&source, &mutant.mutation))?;
-    let verdict = match scratch.build()? {
-        Ok(binaries) => run_tests(scratch, &binaries, known)?,
-        Err(log) => Verdict::Broken { log },
-    };
-    scratch.write(&mutant.file, &source)?;
-    Ok(Finding { mutant: mutant.clone(), verdict, took: start.elapsed() })
-}
-
+/// Runs the tests with this mutant until one fails.
 fn run_tests(
+    layout: &Layout,
     scratch: &Scratch,
-    binaries: &Binaries,
+    mutant: usize,
     known: &Mutex<Vec<Known>>,
 ) -> Result<Verdict, Error> {
     let mut timed_out = None;
-    for (name, limit) in in_order(&scratch.layout, known) {
-        match run_test(scratch, binaries, &name, limit)? {
+    for (name, limit) in in_order(layout, known) {
+        match scratch.run(&name, mutant, limit)? {
             Ended::Passed => {}
-            Ended::Failed => {
+            Ended::Failed(_) => {
                 let mut known = lock(known);
                 known.iter_mut().filter(|test| test.name == name).for_each(|test| test.caught += 1);
                 return Ok(Verdict::Caught { by: name });
@@ -202,7 +132,7 @@ fn run_tests(
 fn in_order(layout: &Layout, known: &Mutex<Vec<Known>>) -> Vec<(TestName, Duration)> {
     let mut known = lock(known);
     known.sort_by(|a, b| b.promise().total_cmp(&a.promise()).then_with(|| a.name.cmp(&b.name)));
-    known.iter().map(|test| (test.name.clone(), test.limit(layout))).collect()
+    known.iter().map(|test| (test.name.clone(), layout.patience.max(test.took * 10))).collect()
 }
 
 #[cfg(test)]
@@ -312,8 +242,6 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
                 (9, "survived"),
             ]
         );
-        let lane = layout.scratch.join("worker-0/subject/src/lane.rs");
-        assert_eq!(fs::read_to_string(lane).unwrap(), LANE, "the copy is put back");
     }
 
     fn verdict(verdict: &Verdict) -> &'static str {
@@ -324,20 +252,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
             Verdict::Survived => "survived",
             Verdict::TimedOut { test } if test.test == "ends" => "timed out in ends",
             Verdict::TimedOut { .. } => "timed out elsewhere",
-            Verdict::Broken { .. } => "broken",
         }
-    }
-
-    #[test]
-    fn a_mutant_that_does_not_compile_is_not_a_catch() {
-        // A const that says what it must be: the mutant is refused by the compiler.
-        let lane = "use crate::sync::Ordering;\n\
-            pub const ORDER: Ordering = Ordering::Release;\n\
-            const _: () = assert!(matches!(ORDER, crate::lane::Ordering::Release { .. }));\n";
-        let (_dir, layout) = project(lane, "#[test] fn passes() {}");
-        let mutants = find(&layout).unwrap();
-        let findings = campaign(&layout, &mutants[..1], 1, |_| {}).unwrap();
-        assert_eq!(verdict(&findings[0].verdict), "broken");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Weaken every ordering and every fence of core, one at a time. The loom tests must notice each.
 //!
-//! The mutants are derived from the current source ([`mutation`]), each is built in a copy of the workspace
-//! ([`scratch`]), and [`campaign`] runs the tests until one fails.
+//! The mutants are derived from the current source ([`mutation`]), all are built at once in a copy of the workspace
+//! ([`scratch`]), and [`campaign`] runs the tests with one at a time until one fails.
 
 mod campaign;
 mod code;
@@ -46,7 +46,7 @@ pub(crate) struct Layout {
     pub(crate) package: String,
     /// For the build of both.
     pub(crate) rustflags: String,
-    /// Where to copy the workspace to, once for each worker.
+    /// Where to copy the workspace to.
     pub(crate) scratch: PathBuf,
     /// Where the dependencies may have been built before.
     pub(crate) seed: PathBuf,
@@ -156,8 +156,8 @@ fn sources(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
 
 fn print_event(event: &campaign::Event<'_>) {
     match event {
-        campaign::Event::Baseline { tests, took, workers } => println!(
-            "nothing weakened: {tests} tests pass in {:.1} s; now one mutant at a time, {workers} workers",
+        campaign::Event::Baseline { tests, took } => println!(
+            "all built, nothing weakened: {tests} tests pass in {:.1} s; now one mutant at a time",
             took.as_secs_f64()
         ),
         campaign::Event::Found(finding) => print_finding(finding),
@@ -173,7 +173,6 @@ fn print_finding(finding: &Finding) {
         Verdict::TimedOut { test } => {
             println!("{}  {row}  in {}", paint::red("TIMED OUT"), test.test);
         }
-        Verdict::Broken { log } => println!("{}  {row}\n{log}", paint::red("NO BUILD ")),
     }
 }
 
@@ -186,13 +185,12 @@ fn print_skipped(skipped: &[Mutant]) {
 
 /// Prints the sum; `true` when every mutant was caught.
 fn print_summary(findings: &[Finding], skipped: usize, took: Duration) -> bool {
-    let [mut caught, mut survived, mut timed_out, mut broken] = [0_usize; 4];
+    let [mut caught, mut survived, mut timed_out] = [0_usize; 3];
     for finding in findings {
         *match finding.verdict {
             Verdict::Caught { .. } => &mut caught,
             Verdict::Survived => &mut survived,
             Verdict::TimedOut { .. } => &mut timed_out,
-            Verdict::Broken { .. } => &mut broken,
         } += 1;
     }
     let advice = [
@@ -202,17 +200,13 @@ fn print_summary(findings: &[Finding], skipped: usize, took: Duration) -> bool {
             at the line `// mutant: equivalent because …`",
         ),
         (timed_out, "TIMED OUT: nobody knows whether a test would fail: bound that test"),
-        (
-            broken,
-            "NO BUILD: a mutation that does not compile proves nothing: a fault of the mutants' engine",
-        ),
     ];
     for (_, text) in advice.into_iter().filter(|(count, _)| *count > 0) {
         println!("{}", paint::red(text));
     }
     println!(
-        "summary: {} mutants: {caught} caught, {survived} survived, {timed_out} timed out, {broken} did not \
-         build; {skipped} skipped; {:.0} s",
+        "summary: {} mutants: {caught} caught, {survived} survived, {timed_out} timed out; {skipped} skipped; \
+         {:.0} s",
         findings.len(),
         took.as_secs_f64()
     );

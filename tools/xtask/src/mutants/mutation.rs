@@ -1,4 +1,6 @@
 //! Which orderings a source file names, and how each can be weakened. Text in, text out.
+//!
+//! All mutants of a file are built into it at once, each behind `crate::is_mutant(NUMBER)`: a run activates one.
 
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
@@ -17,8 +19,9 @@ pub(crate) struct Mutation {
     pub(crate) change: Change,
     /// Why the author says that no test can tell the difference; from a comment at the line.
     pub(crate) equivalent: Option<String>,
+    /// What the mutant has in place of the original, or nothing.
     span: Range<usize>,
-    replacement: &'static str,
+    weaker: Option<&'static str>,
 }
 
 /// What is weakened.
@@ -45,14 +48,13 @@ impl Display for Change {
 /// The comment that opts a line out, at its end or right above it.
 const EQUIVALENT: &str = "// mutant: equivalent because ";
 
-/// From which ordering to which, for an access. The bare replacement is for files that import the names of
-/// the orderings: nothing says that they import the weaker name, too.
-const WEAKER: [(&str, &str, &str); 5] = [
-    ("Acquire", "Relaxed", "crate::sync::Ordering::Relaxed"),
-    ("Release", "Relaxed", "crate::sync::Ordering::Relaxed"),
-    ("AcqRel", "Acquire", "crate::sync::Ordering::Acquire"),
-    ("AcqRel", "Release", "crate::sync::Ordering::Release"),
-    ("SeqCst", "Relaxed", "crate::sync::Ordering::Relaxed"),
+/// From which ordering to which, for an access.
+const WEAKER: [(&str, &str); 5] = [
+    ("Acquire", "Relaxed"),
+    ("Release", "Relaxed"),
+    ("AcqRel", "Acquire"),
+    ("AcqRel", "Release"),
+    ("SeqCst", "Relaxed"),
 ];
 
 /// Every mutation of `source`, in the order of the text.
@@ -75,11 +77,10 @@ pub(crate) fn find(source: &str) -> Result<Vec<Mutation>, LexError> {
             let end_of_call = tokens.get(end).map_or(source.len(), |last| last.end);
             add_fence(&mut found, source, place.start..end_of_call, arguments);
             at = end;
-        } else if let Some(qualified) = ordering(source, tokens.get(at..).unwrap_or_default()) {
-            for (from, to, bare) in WEAKER.into_iter().filter(|(from, ..)| *from == word) {
-                let replacement = if qualified { to } else { bare };
+        } else if is_ordering(source, tokens.get(at..).unwrap_or_default()).unwrap_or(false) {
+            for (from, to) in WEAKER.into_iter().filter(|(from, _)| *from == word) {
                 let change = Change::Access { from, to };
-                found.push(Mutation::new(source, change, place.clone(), replacement));
+                found.push(Mutation::new(source, change, place.clone(), Some(to)));
             }
         }
         at += 1;
@@ -87,22 +88,45 @@ pub(crate) fn find(source: &str) -> Result<Vec<Mutation>, LexError> {
     Ok(found)
 }
 
-/// `source` with `mutation` made. The lines keep their numbers.
-pub(crate) fn apply(source: &str, mutation: &Mutation) -> String {
-    let before = source.get(..mutation.span.start).unwrap_or_default();
-    let after = source.get(mutation.span.end..).unwrap_or_default();
-    let removed = source.get(mutation.span.clone()).unwrap_or_default();
-    let lines = "\n".repeat(removed.matches('\n').count());
-    format!("{before}{}{lines}{after}", mutation.replacement)
+/// `source` with these mutations, each behind the switch of its number. The lines keep their numbers.
+pub(crate) fn switched(source: &str, mutations: &[(usize, &Mutation)]) -> String {
+    let mut inserts = Vec::new();
+    for (number, Mutation { span, weaker, .. }) in mutations {
+        let (before, after) = match weaker {
+            Some(to) => {
+                let weaker = format!("crate::sync::Ordering::{to}");
+                (format!("(if crate::is_mutant({number}) {{ {weaker} }} else {{ "), " })")
+            }
+            None => (format!("if !crate::is_mutant({number}) {{ "), " }"),
+        };
+        inserts.extend([(span.start, before), (span.end, after.to_owned())]);
+    }
+    // What begins at the same place is in the order of the mutations, the outer one first.
+    inserts.sort_by_key(|(at, _)| *at);
+    let (mut text, mut from) = (String::new(), 0);
+    for (at, insert) in inserts {
+        text += source.get(from..at).unwrap_or_default();
+        text += &insert;
+        from = at;
+    }
+    text + source.get(from..).unwrap_or_default()
 }
 
 impl Mutation {
-    fn new(source: &str, change: Change, span: Range<usize>, replacement: &'static str) -> Self {
-        let before = source.get(..span.start).unwrap_or_default();
+    /// Of the path that ends with the word at `place`.
+    fn new(
+        source: &str,
+        change: Change,
+        place: Range<usize>,
+        weaker: Option<&'static str>,
+    ) -> Self {
+        let before = source.get(..place.start).unwrap_or_default();
         let line = before.matches('\n').count();
         let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
+        let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let span = before.trim_end_matches(is_of_path).len()..place.end;
         let equivalent = reason(source, line);
-        Self { line: line + 1, column: column + 1, change, equivalent, span, replacement }
+        Self { line: line + 1, column: column + 1, change, equivalent, span, weaker }
     }
 }
 
@@ -113,29 +137,19 @@ fn add_fence(
     call: Range<usize>,
     arguments: &[Range<usize>],
 ) {
-    let whole = start_of_path(source, call.start)..call.end;
-    found.push(Mutation::new(source, Change::FenceRemoved, whole, "()"));
+    found.push(Mutation::new(source, Change::FenceRemoved, call, None));
     let is_strongest = |place: &&Range<usize>| source.get((*place).clone()) == Some("SeqCst");
     if let Some(place) = arguments.iter().find(is_strongest) {
-        let before = source.get(..place.start).unwrap_or_default();
-        let qualified = before.ends_with("::");
-        let weaker = if qualified { "AcqRel" } else { "crate::sync::Ordering::AcqRel" };
-        found.push(Mutation::new(source, Change::FenceWeakened, place.clone(), weaker));
+        found.push(Mutation::new(source, Change::FenceWeakened, place.clone(), Some("AcqRel")));
     }
 }
 
-/// Where the path that ends with the name at `start` begins.
-fn start_of_path(source: &str, start: usize) -> usize {
-    let before = source.get(..start).unwrap_or_default();
-    before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_' || c == ':').len()
-}
-
-/// Whether the first of these tokens is the ordering of an access, and then, whether it is written `Ordering::word`.
-fn ordering(source: &str, tokens: &[Range<usize>]) -> Option<bool> {
+/// Whether the first of these tokens is the ordering of an access.
+fn is_ordering(source: &str, tokens: &[Range<usize>]) -> Option<bool> {
     let start = tokens.first()?.start;
     let word = source.get(tokens.first()?.clone())?;
-    if !WEAKER.iter().any(|(from, ..)| *from == word) {
-        return None;
+    if !WEAKER.iter().any(|(from, _)| *from == word) {
+        return Some(false);
     }
     let (before, after) = source.split_at_checked(start)?;
     let qualified = before.ends_with("Ordering::");
@@ -144,7 +158,7 @@ fn ordering(source: &str, tokens: &[Range<usize>]) -> Option<bool> {
     let end_of_line = start + after.find('\n').unwrap_or(after.len());
     let mut line = tokens.iter().take_while(|place| place.end <= end_of_line);
     let is_pattern = line.any(|place| source.get(place.start..place.start + 2) == Some("=>"));
-    ((qualified || imported) && !is_pattern).then_some(qualified)
+    Some((qualified || imported) && !is_pattern)
 }
 
 fn imports_orderings(source: &str) -> bool {
@@ -173,7 +187,7 @@ fn reason(source: &str, line: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mutation, apply};
+    use super::{Mutation, switched};
 
     fn find(source: &str) -> Vec<Mutation> {
         super::find(source).unwrap()
@@ -193,10 +207,10 @@ mod tests {
         ),
         // With its path, and with all of its lines, which keep their numbers.
         ("crate::sync::fence(Ordering::Release);", &[(1, "fence removed", "();")]),
-        ("fence(\n    Ordering::Acquire,\n);\nx", &[(1, "fence removed", "()")]),
+        ("fence(\n    Ordering::Acquire,\n);\nx", &[(1, "fence removed", "();")]),
         (
             "fence(\n    Ordering::SeqCst,\n);\nx",
-            &[(1, "fence removed", "()"), (2, "fence SeqCst -> AcqRel", "Ordering::AcqRel,")],
+            &[(1, "fence removed", "();"), (2, "fence SeqCst -> AcqRel", "Ordering::AcqRel,")],
         ),
         // These only look like one.
         ("fn fence(order: Ordering) {}\nlet fence = 1;\ncompiler_fence(x);", &[]),
@@ -222,9 +236,9 @@ mod tests {
         (
             "use crate::sync::Ordering::{Release, SeqCst};\na.store(1, Release);\nfence(SeqCst);",
             &[
-                (2, "Release -> Relaxed", "a.store(1, crate::sync::Ordering::Relaxed);"),
+                (2, "Release -> Relaxed", "a.store(1, Ordering::Relaxed);"),
                 (3, "fence removed", "();"),
-                (3, "fence SeqCst -> AcqRel", "fence(crate::sync::Ordering::AcqRel);"),
+                (3, "fence SeqCst -> AcqRel", "fence(Ordering::AcqRel);"),
             ],
         ),
         // Names that are no orderings, or that nothing is weaker than.
@@ -245,13 +259,24 @@ mod tests {
         ),
     ];
 
+    /// What is compiled where the switch of mutant 7 is on.
+    fn on(text: &str) -> String {
+        let text = text.replace("crate::is_mutant(7)", "ON").replace("crate::sync::", "");
+        if let Some((before, rest)) = text.split_once("if !ON { ") {
+            return format!("{before}(){}", rest.split_once(" }").unwrap().1);
+        }
+        let (before, rest) = text.split_once("(if ON { ").unwrap();
+        let (weaker, rest) = rest.split_once(" } else { ").unwrap();
+        format!("{before}{weaker}{}", rest.split_once(" })").unwrap().1)
+    }
+
     #[test]
     fn every_ordering_and_fence_is_weakened_and_nothing_else() {
         for (source, expected) in MUTANTS {
             let mutant = |mutation: &Mutation| {
-                let text = apply(source, mutation);
+                let text = switched(source, &[(7, mutation)]);
                 assert_eq!(text.lines().count(), source.lines().count(), "{source}");
-                let line = text.lines().nth(mutation.line - 1).unwrap().trim().to_owned();
+                let line = on(&text).lines().nth(mutation.line - 1).unwrap().trim().to_owned();
                 (mutation.line, mutation.change.to_string(), line)
             };
             let found: Vec<_> = find(source).iter().map(mutant).collect();
@@ -260,6 +285,23 @@ mod tests {
                 .map(|(line, change, text)| (*line, (*change).to_owned(), (*text).to_owned()));
             assert_eq!(found, expected.collect::<Vec<_>>(), "{source}");
         }
+    }
+
+    #[test]
+    fn all_mutants_of_a_place_are_built_into_it() {
+        let all = |source: &str| {
+            let found = find(source);
+            switched(source, &(1..).zip(&found).collect::<Vec<_>>()).replace("crate::", "")
+        };
+        assert_eq!(
+            all("fence(Ordering::SeqCst);"),
+            "if !is_mutant(1) { fence((if is_mutant(2) { sync::Ordering::AcqRel } else { Ordering::SeqCst })) };"
+        );
+        assert_eq!(
+            all("s(Ordering::AcqRel)"),
+            "s((if is_mutant(1) { sync::Ordering::Acquire } else { (if is_mutant(2) { sync::Ordering::Release } \
+             else { Ordering::AcqRel }) }))"
+        );
     }
 
     fn reasons(source: &str) -> Vec<Option<String>> {

@@ -1,15 +1,16 @@
-//! A copy of the workspace, with the code to weaken and the tests that must notice.
+//! A copy of the workspace, with all mutants of the code built into it, and the tests that must notice.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bellwire_process::{Interrupt, run_within};
 use serde_json::Value;
 
-use super::Layout;
+use super::{Layout, Mutant, mutation};
 use crate::copy;
 use crate::error::Error;
 
@@ -20,62 +21,72 @@ pub(crate) struct TestName {
     pub(crate) test: String,
 }
 
-/// The test binaries of one build, by target.
-pub(crate) type Binaries = BTreeMap<String, PathBuf>;
+/// The test binaries, by target.
+type Binaries = BTreeMap<String, PathBuf>;
 
 /// How one test ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Passed,
-    Failed,
+    /// With what it printed.
+    Failed(String),
     TimedOut,
 }
 
-/// A workspace in which one mutant after the other is built and tested.
+/// The number of the mutant that a test runs with; 0 for none.
+const ACTIVE: &str = "BELLWIRE_MUTANT";
+
+/// What the code needs to know which mutant is active.
+const SWITCH: &str = "
+/// Whether the mutant of this number is active.
+pub fn is_mutant(number: usize) -> bool {
+    static ACTIVE: std::sync::LazyLock<Option<usize>> =
+        std::sync::LazyLock::new(|| std::env::var(\"BELLWIRE_MUTANT\").ok()?.parse().ok());
+    *ACTIVE == Some(number)
+}
+";
+
+/// A workspace in which one mutant after the other is tested.
 #[derive(Debug)]
 pub(crate) struct Scratch {
+    /// Where the tests run.
     dir: PathBuf,
-    pub(crate) layout: Layout,
+    binaries: Binaries,
 }
 
 impl Scratch {
-    /// Copies the workspace to `dir`, replacing an earlier copy; what was built there stays.
-    pub(crate) fn new(layout: &Layout, dir: PathBuf) -> Result<Self, Error> {
-        copy::dir(&layout.root, &dir)?;
-        Ok(Self { dir, layout: layout.clone() })
-    }
-
-    /// Where this workspace is built. Not shared: cargo takes two copies of a workspace for the same one.
-    pub(crate) fn target(&self) -> PathBuf {
-        self.dir.join("target")
-    }
-
-    /// Takes over what was built at `target` for release, unless something was built here before: the
-    /// dependencies need not be built again.
-    pub(crate) fn seed(&self, target: &Path) -> Result<(), Error> {
-        copy::built(&target.join("release"), &self.target().join("release"))
-    }
-
-    /// Replaces one file of the copy.
-    pub(crate) fn write(&self, file: &Path, text: &str) -> Result<(), Error> {
-        copy::write(&self.dir.join(file), text)
-    }
-
-    /// Builds the tests, in release: loom executes a lot. `Err` inside holds what the compiler said.
-    pub(crate) fn build(&self) -> Result<Result<Binaries, String>, Error> {
+    /// Copies the workspace, replacing an earlier copy, and builds the tests with all mutants, in release: loom executes a lot.
+    pub(crate) fn build(layout: &Layout, mutants: &[(usize, &Mutant)]) -> Result<Self, Error> {
+        let Layout { root, scratch, .. } = layout;
+        fs::create_dir_all(scratch).map_err(Error::file("create", scratch))?;
+        copy::dir(root, scratch)?;
+        // The dependencies need not be built again.
+        copy::built(&layout.seed.join("release"), &scratch.join("target/release"))?;
+        let lib = Path::new(&layout.subject).join("src/lib.rs");
+        let mut files: BTreeMap<&Path, Vec<_>> = BTreeMap::from([(&*lib, Vec::new())]);
+        for (number, mutant) in mutants {
+            files.entry(&mutant.file).or_default().push((*number, &mutant.mutation));
+        }
+        for (file, mutations) in files {
+            let path = root.join(file);
+            let source = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+            let switch = if file == lib { SWITCH } else { "" };
+            copy::write(&scratch.join(file), mutation::switched(&source, &mutations) + switch)?;
+        }
         let mut cargo = Command::new("cargo");
         cargo
-            .args(["test", "--release", "--no-run", "--quiet", "--package", &self.layout.package])
+            .args(["test", "--release", "--no-run", "--quiet", "--package", &layout.package])
             .arg("--message-format=json-render-diagnostics")
             // The profile is that of `ci/loom`, so that its dependencies can be taken over.
-            .env("RUSTFLAGS", &self.layout.rustflags);
-        Ok(copy::cargo(&self.dir, &mut cargo)?.map(|messages| binaries(&messages)))
+            .env("RUSTFLAGS", &layout.rustflags);
+        let messages = copy::cargo(scratch, &mut cargo)?.map_err(|log| Error::Baseline { log })?;
+        Ok(Self { dir: scratch.join(&layout.tests), binaries: binaries(&messages) })
     }
 
-    /// The tests in `binaries`.
-    pub(crate) fn list(&self, binaries: &Binaries) -> Result<Vec<TestName>, Error> {
+    /// The tests.
+    pub(crate) fn list(&self) -> Result<Vec<TestName>, Error> {
         let mut tests = Vec::new();
-        for (target, binary) in binaries {
+        for (target, binary) in &self.binaries {
             let output = self.command(binary).args(["--list", "--format=terse"]).output();
             let output = output.map_err(Error::spawn(binary))?;
             let listed = String::from_utf8_lossy(&output.stdout);
@@ -87,59 +98,37 @@ impl Scratch {
         Ok(tests)
     }
 
-    /// Runs one test alone, and kills it after `limit`.
-    pub(crate) fn run(&self, binary: &Path, test: &str, limit: Duration) -> Result<Ended, Error> {
-        let log = self.log();
-        let output = File::create(&log).map_err(Error::file("create", &log))?;
-        let errors = output.try_clone().map_err(Error::file("open", &log))?;
-        let start = Instant::now();
-        let mut child = self
-            .command(binary)
-            .args(["--exact", test, "--test-threads=1", "--nocapture"])
-            .stdout(output)
-            .stderr(errors)
-            .spawn()
-            .map_err(Error::spawn(binary))?;
-        loop {
-            if let Some(status) = child.try_wait().map_err(Error::wait(binary))? {
-                return Ok(if status.success() { Ended::Passed } else { Ended::Failed });
-            }
-            if start.elapsed() >= limit {
-                child.kill().map_err(Error::wait(binary))?;
-                child.wait().map_err(Error::wait(binary))?;
-                return Ok(Ended::TimedOut);
-            }
-            thread::sleep(LOOK_AGAIN);
+    /// Runs one test alone with this mutant, and kills it after `limit`.
+    pub(crate) fn run(
+        &self,
+        name: &TestName,
+        mutant: usize,
+        limit: Duration,
+    ) -> Result<Ended, Error> {
+        /// What a test may print.
+        const MOST: usize = 64 << 20;
+        let binary =
+            self.binaries.get(&name.target).map_or_else(|| Path::new(""), PathBuf::as_path);
+        let mut command = self.command(binary);
+        command.args(["--exact", &name.test, "--test-threads=1"]).env(ACTIVE, mutant.to_string());
+        let interrupt = Interrupt::new().map_err(Error::spawn(binary))?;
+        match run_within(command.stderr(Stdio::null()), limit, MOST, &interrupt) {
+            Ok(ran) if ran.status.success() => Ok(Ended::Passed),
+            Ok(ran) => Ok(Ended::Failed(String::from_utf8_lossy(&ran.stdout).into_owned())),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(Ended::TimedOut),
+            Err(error) => Err(Error::wait(binary)(error)),
         }
-    }
-
-    /// The end of what the last test printed.
-    pub(crate) fn last_words(&self) -> String {
-        let text = fs::read(self.log()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n")
     }
 
     fn command(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
-        command
-            .current_dir(self.dir.join(&self.layout.tests))
-            .stdin(Stdio::null())
-            .env("RUST_BACKTRACE", "0");
+        command.current_dir(&self.dir).stdin(Stdio::null()).env("RUST_BACKTRACE", "0");
         for bound in LOOM_BOUNDS {
             command.env_remove(bound);
         }
         command
     }
-
-    fn log(&self) -> PathBuf {
-        self.dir.join("test.log")
-    }
 }
-
-/// How often a running test is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What loom takes from the environment. The tests state their own bounds.
 const LOOM_BOUNDS: [&str; 8] = [
