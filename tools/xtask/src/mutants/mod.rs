@@ -4,7 +4,6 @@
 //! ([`scratch`]), and [`campaign`] runs the tests with one at a time until one fails.
 
 mod campaign;
-mod code;
 mod mutation;
 mod scratch;
 
@@ -12,8 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use proc_macro2::LexError;
 
 use self::campaign::{Finding, Verdict};
 use self::mutation::Mutation;
@@ -127,11 +124,10 @@ fn find(layout: &Layout) -> Result<Vec<Mutant>, Error> {
     for path in files {
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         let file = path.strip_prefix(&layout.root).unwrap_or(&path);
-        let of_file = mutation::find(&text);
-        let not_rust =
-            |what: LexError| Error::NotRust { path: path.clone(), what: what.to_string() };
-        let of_file = of_file.map_err(not_rust)?.into_iter();
-        mutants.extend(of_file.map(|mutation| Mutant { file: file.to_path_buf(), mutation }));
+        let of_file = mutation::find(&text)
+            .map_err(|what| Error::NotRust { path: path.clone(), what: what.to_string() })?;
+        let mutant = |mutation| Mutant { file: file.to_path_buf(), mutation };
+        mutants.extend(of_file.into_iter().map(mutant));
     }
     Ok(mutants)
 }

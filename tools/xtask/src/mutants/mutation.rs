@@ -5,9 +5,14 @@
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
-use proc_macro2::LexError;
-
-use super::code::tokens;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{
+    Attribute, Expr, ExprCall, ExprPath, ImplItemFn, ItemFn, ItemMod, ItemUse, Macro, Pat, Path,
+    Token,
+};
 
 /// One weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,34 +63,102 @@ const WEAKER: [(&str, &str); 5] = [
 ];
 
 /// Every mutation of `source`, in the order of the text.
-pub(crate) fn find(source: &str) -> Result<Vec<Mutation>, LexError> {
-    let tokens = tokens(source)?;
-    let text = |at: usize| tokens.get(at).and_then(|place| source.get(place.clone()));
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(place) = tokens.get(at).cloned() {
-        let word = text(at).unwrap_or_default();
-        let is_defined = at.checked_sub(1).and_then(text) == Some("fn");
-        if word == "fence" && text(at + 1) == Some("(") && !is_defined {
-            let mut depth = 0;
-            let is_last = |at: &usize| {
-                depth += i32::from(text(*at) == Some("(")) - i32::from(text(*at) == Some(")"));
-                depth == 0
-            };
-            let end = (at + 1..tokens.len()).find(is_last).unwrap_or(tokens.len() - 1);
-            let arguments = tokens.get(at + 2..end).unwrap_or_default();
-            let end_of_call = tokens.get(end).map_or(source.len(), |last| last.end);
-            add_fence(&mut found, source, place.start..end_of_call, arguments);
-            at = end;
-        } else if is_ordering(source, tokens.get(at..).unwrap_or_default()).unwrap_or(false) {
-            for (from, to) in WEAKER.into_iter().filter(|(from, _)| *from == word) {
-                let change = Change::Access { from, to };
-                found.push(Mutation::new(source, change, place.clone(), Some(to)));
+pub(crate) fn find(source: &str) -> syn::Result<Vec<Mutation>> {
+    let mut finder = Finder { source, imports_orderings: false, found: Vec::new() };
+    finder.visit_file(&syn::parse_file(source)?);
+    Ok(finder.found)
+}
+
+/// Visits what runs: no import, pattern or item for tests.
+struct Finder<'a> {
+    source: &'a str,
+    /// Whether names of orderings were imported so far.
+    imports_orderings: bool,
+    found: Vec<Mutation>,
+}
+
+impl Finder<'_> {
+    fn add(&mut self, change: Change, place: &impl Spanned, weaker: Option<&'static str>) {
+        let place = place.span().byte_range();
+        self.found.push(Mutation::new(self.source, change, place, weaker));
+    }
+
+    /// The ordering that a path names by itself, or by a name that is imported.
+    fn ordering(&self, path: &Path) -> Option<String> {
+        let mut names = path.segments.iter().rev().map(|segment| segment.ident.to_string());
+        let (name, of) = (names.next()?, names.next());
+        let is_one = of.map_or(self.imports_orderings, |of| of == "Ordering");
+        is_one.then_some(name)
+    }
+}
+
+impl Visit<'_> for Finder<'_> {
+    fn visit_expr_call(&mut self, call: &ExprCall) {
+        let Expr::Path(ExprPath { path, .. }) = &*call.func else {
+            return visit::visit_expr_call(self, call);
+        };
+        if path.segments.last().is_none_or(|name| name.ident != "fence") {
+            return visit::visit_expr_call(self, call);
+        }
+        self.add(Change::FenceRemoved, call, None);
+        for argument in &call.args {
+            if let Expr::Path(ExprPath { path, .. }) = argument
+                && self.ordering(path).is_some_and(|name| name == "SeqCst")
+            {
+                self.add(Change::FenceWeakened, argument, Some("AcqRel"));
             }
         }
-        at += 1;
     }
-    Ok(found)
+
+    fn visit_expr_path(&mut self, place: &ExprPath) {
+        let Some(name) = self.ordering(&place.path) else { return };
+        for (from, to) in WEAKER.into_iter().filter(|(from, _)| *from == name) {
+            self.add(Change::Access { from, to }, place, Some(to));
+        }
+    }
+
+    /// Of a macro that has expressions.
+    fn visit_macro(&mut self, call: &Macro) {
+        let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
+        if let Ok(arguments) = parser.parse2(call.tokens.clone()) {
+            arguments.iter().for_each(|argument| self.visit_expr(argument));
+        }
+    }
+
+    fn visit_pat(&mut self, _: &Pat) {}
+
+    fn visit_item_use(&mut self, item: &ItemUse) {
+        let text = self.source.get(item.span().byte_range());
+        self.imports_orderings |= text.is_some_and(|text| text.contains("Ordering::"));
+    }
+
+    fn visit_item_mod(&mut self, item: &ItemMod) {
+        if !item.attrs.iter().any(is_for_tests) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &ItemFn) {
+        if !item.attrs.iter().any(is_for_tests) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &ImplItemFn) {
+        if !item.attrs.iter().any(is_for_tests) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+}
+
+/// Whether an attribute is `[cfg(test)]`, also in the company of others but not negated.
+fn is_for_tests(attribute: &Attribute) -> bool {
+    let Ok(list) = attribute.meta.require_list() else { return false };
+    let text = list.tokens.to_string();
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    list.path.is_ident("cfg")
+        && words.clone().any(|word| word == "test")
+        && words.all(|word| word != "not")
 }
 
 /// `source` with these mutations, each behind the switch of its number. The lines keep their numbers.
@@ -113,58 +186,12 @@ pub(crate) fn switched(source: &str, mutations: &[(usize, &Mutation)]) -> String
 }
 
 impl Mutation {
-    /// Of the path that ends with the word at `place`.
-    fn new(
-        source: &str,
-        change: Change,
-        place: Range<usize>,
-        weaker: Option<&'static str>,
-    ) -> Self {
-        let before = source.get(..place.start).unwrap_or_default();
+    fn new(source: &str, change: Change, span: Range<usize>, weaker: Option<&'static str>) -> Self {
+        let before = source.get(..span.start).unwrap_or_default();
         let line = before.matches('\n').count();
         let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
-        let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-        let span = before.trim_end_matches(is_of_path).len()..place.end;
         let equivalent = reason(source, line);
         Self { line: line + 1, column: column + 1, change, equivalent, span, weaker }
-    }
-}
-
-/// Adds the mutations of a call of `fence`, which has these arguments.
-fn add_fence(
-    found: &mut Vec<Mutation>,
-    source: &str,
-    call: Range<usize>,
-    arguments: &[Range<usize>],
-) {
-    found.push(Mutation::new(source, Change::FenceRemoved, call, None));
-    let is_strongest = |place: &&Range<usize>| source.get((*place).clone()) == Some("SeqCst");
-    if let Some(place) = arguments.iter().find(is_strongest) {
-        found.push(Mutation::new(source, Change::FenceWeakened, place.clone(), Some("AcqRel")));
-    }
-}
-
-/// Whether the first of these tokens is the ordering of an access.
-fn is_ordering(source: &str, tokens: &[Range<usize>]) -> Option<bool> {
-    let start = tokens.first()?.start;
-    let word = source.get(tokens.first()?.clone())?;
-    if !WEAKER.iter().any(|(from, _)| *from == word) {
-        return Some(false);
-    }
-    let (before, after) = source.split_at_checked(start)?;
-    let qualified = before.ends_with("Ordering::");
-    let imported = !before.ends_with("::") && imports_orderings(source);
-    // The pattern of a match arm orders nothing.
-    let end_of_line = start + after.find('\n').unwrap_or(after.len());
-    let mut line = tokens.iter().take_while(|place| place.end <= end_of_line);
-    let is_pattern = line.any(|place| source.get(place.start..place.start + 2) == Some("=>"));
-    Some((qualified || imported) && !is_pattern)
-}
-
-fn imports_orderings(source: &str) -> bool {
-    source.contains("Ordering::{") || source.contains("Ordering::*") || {
-        let mut lines = source.lines().map(str::trim);
-        lines.any(|line| line.starts_with("use ") && line.contains("Ordering::"))
     }
 }
 
@@ -193,10 +220,10 @@ mod tests {
         super::find(source).unwrap()
     }
 
-    /// A source and its mutations: of each its line, what changes, and that line of the mutant.
+    /// A body of a function and its mutations: of each its line, what changes, and that line of the mutant.
     type Row = (&'static str, &'static [(usize, &'static str, &'static str)]);
 
-    const MUTANTS: [Row; 16] = [
+    const MUTANTS: [Row; 20] = [
         // A fence is removed and weakened.
         (
             "fn a() {\n    fence(Ordering::SeqCst);\n}\n",
@@ -243,20 +270,25 @@ mod tests {
         ),
         // Names that are no orderings, or that nothing is weaker than.
         ("Step::Release; Release; Acquire::new(); AcquireError", &[]),
-        ("fn store(&self, word: Word, order: Ordering);", &[]),
+        ("trait A { fn store(&self, word: Word, order: Ordering); }", &[]),
         ("a.load(Ordering::Relaxed)", &[]),
         // Imports, comments and patterns.
-        ("use a::Ordering::Release;\n/// [`Ordering::Release`]\n// fence(SeqCst);", &[]),
+        ("use a::Ordering::Release; /* fence(SeqCst) */ a(\"fence(o)\");\n// fence(SeqCst);", &[]),
         ("match o { Ordering::Release | Ordering::Acquire => 1, _ => 2 }", &[]),
         (
-            "x => a.load(Ordering::Acquire),",
-            &[(1, "Acquire -> Relaxed", "x => a.load(Ordering::Relaxed),")],
+            "match o { x => a.load(Ordering::Acquire) }",
+            &[(1, "Acquire -> Relaxed", "match o { x => a.load(Ordering::Relaxed) }")],
         ),
+        // The arguments of a macro.
+        ("assert!(fence(o), 1);", &[(1, "fence removed", "assert!((), 1);")]),
         // Tests.
         (
             "fence(o);\n#[cfg(test)]\nmod tests { fn a() { fence(o); } }",
             &[(1, "fence removed", "();")],
         ),
+        ("#[cfg(any(test, feature = \"sim\"))]\n#[x]\nfn a() { fence(o) }", &[]),
+        ("impl A { #[cfg(test)] fn a() { fence(o) } }", &[]),
+        ("#[cfg(not(test))]\nfn a() { fence(o) }", &[(2, "fence removed", "fn a() { () }")]),
     ];
 
     /// What is compiled where the switch of mutant 7 is on.
@@ -272,11 +304,13 @@ mod tests {
 
     #[test]
     fn every_ordering_and_fence_is_weakened_and_nothing_else() {
-        for (source, expected) in MUTANTS {
+        for (body, expected) in MUTANTS {
+            let source = &format!("fn f() {{ {body}\n}}");
             let mutant = |mutation: &Mutation| {
                 let text = switched(source, &[(7, mutation)]);
                 assert_eq!(text.lines().count(), source.lines().count(), "{source}");
-                let line = on(&text).lines().nth(mutation.line - 1).unwrap().trim().to_owned();
+                let line = on(&text).lines().nth(mutation.line - 1).unwrap().to_owned();
+                let line = line.trim_start_matches("fn f() {").trim().to_owned();
                 (mutation.line, mutation.change.to_string(), line)
             };
             let found: Vec<_> = find(source).iter().map(mutant).collect();
@@ -294,18 +328,19 @@ mod tests {
             switched(source, &(1..).zip(&found).collect::<Vec<_>>()).replace("crate::", "")
         };
         assert_eq!(
-            all("fence(Ordering::SeqCst);"),
-            "if !is_mutant(1) { fence((if is_mutant(2) { sync::Ordering::AcqRel } else { Ordering::SeqCst })) };"
+            all("fn f() { fence(Ordering::SeqCst); }"),
+            "fn f() { if !is_mutant(1) { fence((if is_mutant(2) { sync::Ordering::AcqRel } else { Ordering::SeqCst })) }; }"
         );
         assert_eq!(
-            all("s(Ordering::AcqRel)"),
-            "s((if is_mutant(1) { sync::Ordering::Acquire } else { (if is_mutant(2) { sync::Ordering::Release } \
-             else { Ordering::AcqRel }) }))"
+            all("const A: B = s(Ordering::AcqRel);"),
+            "const A: B = s((if is_mutant(1) { sync::Ordering::Acquire } else { (if is_mutant(2) { sync::Ordering::Release } \
+             else { Ordering::AcqRel }) }));"
         );
     }
 
     fn reasons(source: &str) -> Vec<Option<String>> {
-        find(source).into_iter().map(|mutation| mutation.equivalent).collect()
+        let found = find(&format!("fn f() {{\n{source}\n}}"));
+        found.into_iter().map(|mutation| mutation.equivalent).collect()
     }
 
     #[test]
@@ -325,9 +360,9 @@ mod tests {
 
     #[test]
     fn lines_and_columns_count_from_one() {
-        let found = find("fence(o);\n  a.load(Ordering::Acquire);");
+        let found = find("fn f() {\n  fence(o);\n  a.load(Ordering::Acquire); }");
         let places: Vec<_> =
             found.iter().map(|mutation| (mutation.line, mutation.column)).collect();
-        assert_eq!(places, [(1, 1), (2, 20)]);
+        assert_eq!(places, [(2, 3), (3, 10)]);
     }
 }
