@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
-use crate::copy;
 use crate::error::Error;
+use crate::{copy, paint};
 
 /// One change of one file. What it replaces stands in the file exactly once.
 #[derive(Debug)]
@@ -57,6 +58,30 @@ impl Faults {
         let mut names: Vec<_> = self.edits.iter().map(|edit| edit.fault).collect();
         names.dedup();
         (1..).zip(names)
+    }
+
+    /// Has `look` search for each fault whose name contains `part`, and prints how it was found, which is `Ok`, or why it was
+    /// not. Returns how many were found, and of how many.
+    pub(crate) fn look_for_each(
+        &self,
+        part: &str,
+        mut look: impl FnMut(usize) -> Result<Result<String, String>, Error>,
+    ) -> Result<(usize, usize), Error> {
+        let (mut found, mut tried) = (0, 0);
+        for (number, fault) in self.names().filter(|(_, fault)| fault.contains(part)) {
+            let start = Instant::now();
+            let outcome = look(number)?;
+            let took = start.elapsed().as_secs_f64();
+            tried += 1;
+            match outcome {
+                Ok(how) => {
+                    found += 1;
+                    println!("{}  {fault}  {took:.0} s\n        {how}", paint::green("found "));
+                }
+                Err(why) => println!("{}  {fault}  {took:.0} s: {why}", paint::red("MISSED")),
+            }
+        }
+        Ok((found, tried))
     }
 
     /// Writes the files of the workspace at `root` that have faults into its copy.

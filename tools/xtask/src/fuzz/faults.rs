@@ -54,8 +54,8 @@ const EDITS: [Edit; 5] = [
     ),
 ];
 
-/// Searches for a fault of `build`, which has all of them, without a seed. `None` when it was found, else why it was not.
-pub(super) fn look_for(number: usize, build: &Build) -> Result<(Finding, Option<String>), Error> {
+/// Searches for a fault of `build`, which has all of them, without a seed. How it was found, or why it was not.
+pub(super) fn look_for(number: usize, build: &Build) -> Result<Result<String, String>, Error> {
     let dir = build.root.join("campaign");
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(Error::file("remove", &dir))?;
@@ -75,11 +75,12 @@ pub(super) fn look_for(number: usize, build: &Build) -> Result<(Finding, Option<
             "-max_len=512".to_owned(),
         ],
     };
-    let finding = campaign::run(&run, |_, _| {})?;
-    let why = match (finding.passed, finding.progress.panic.is_empty()) {
-        (true, _) => Some(format!("it was not found in {EXECUTIONS} executions")),
-        (false, true) => Some(format!("the run failed otherwise: see {}", run.log.display())),
-        (false, false) => None,
-    };
-    Ok((finding, why))
+    let Finding { passed, progress, .. } = campaign::run(&run, |_, _| {})?;
+    Ok(match (passed, &progress.panic[..]) {
+        (true, _) => Err(format!("it was not found in {EXECUTIONS} executions")),
+        (false, []) => Err(format!("the run failed otherwise: see {}", run.log.display())),
+        (false, [_, what, ..] | [what]) => {
+            Ok(format!("after {} executions: {what}", progress.executions))
+        }
+    })
 }

@@ -58,9 +58,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let mut findings = campaign::run_all(&runs, jobs(args), tell)?;
     findings.sort_by(|a, b| a.target.cmp(&b.target));
     print_table(&findings);
-    let missed = if args.faults { look_for_faults(&build)? } else { 0 };
-    print_summary(&findings, args.faults.then_some(missed), start.elapsed());
-    Ok(missed == 0 && findings.iter().all(|finding| finding.passed))
+    let faults = args.faults.then(|| look_for_faults(&build)).transpose()?;
+    print_summary(&findings, faults, start.elapsed());
+    let all_found = faults.is_none_or(|(found, tried)| found == tried);
+    Ok(all_found && findings.iter().all(|finding| finding.passed))
 }
 
 /// The names of the targets: those of their files.
@@ -145,8 +146,8 @@ fn print_table(findings: &[Finding]) {
     }
 }
 
-/// Searches for every injected fault in a copy of the workspace, where all are built in at once; returns how many were missed.
-fn look_for_faults(build: &Build) -> Result<usize, Error> {
+/// Searches for every injected fault in a copy of the workspace, where all are built in at once; how many were found, of how many.
+fn look_for_faults(build: &Build) -> Result<(usize, usize), Error> {
     println!("\n{}", paint::bold("injected double fetches, each looked for without a seed"));
     let dir = build.target.with_file_name("fuzz-faults");
     copy::dir(&build.root, &dir)?;
@@ -155,33 +156,14 @@ fn look_for_faults(build: &Build) -> Result<usize, Error> {
     copy::built(&build.target, &copied.target)?;
     // Nothing but core: the rest need not be built again.
     copied.build(&[faults::TARGET], &["--no-default-features"])?;
-    let mut missed = 0;
-    for (number, fault) in FAULTS.names() {
-        let (finding, why) = faults::look_for(number, &copied)?;
-        print_fault(fault, &finding, why.as_deref());
-        missed += usize::from(why.is_some());
-    }
-    Ok(missed)
+    FAULTS.look_for_each("", |number| faults::look_for(number, &copied))
 }
 
-fn print_fault(fault: &str, finding: &Finding, why: Option<&str>) {
-    let executions = finding.progress.executions;
-    match why {
-        None => println!(
-            "{}  {fault:<50} {executions:>6} executions: {}",
-            paint::green("found "),
-            finding.progress.panic.get(1).map_or("", String::as_str)
-        ),
-        Some(why) => println!("{}  {fault}: {why}", paint::red("MISSED")),
-    }
-}
-
-fn print_summary(findings: &[Finding], missed: Option<usize>, took: Duration) {
+fn print_summary(findings: &[Finding], faults: Option<(usize, usize)>, took: Duration) {
     let executions: u64 = findings.iter().map(|finding| finding.progress.executions).sum();
     let broken = findings.iter().filter(|finding| !finding.passed).count();
-    let found = missed.map_or_else(String::new, |missed| {
-        let faults = FAULTS.names().count();
-        format!("; {} of {faults} double fetches found", faults - missed)
+    let found = faults.map_or_else(String::new, |(found, tried)| {
+        format!("; {found} of {tried} double fetches found")
     });
     println!(
         "\nsummary: {} targets, {executions} executions, {broken} broken{found}; {}",

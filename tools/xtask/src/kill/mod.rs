@@ -8,7 +8,7 @@ mod faults;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -16,7 +16,6 @@ pub(crate) use self::faults::FAULTS;
 use crate::copy;
 use crate::error::Error;
 use crate::faults::ACTIVE;
-use crate::paint;
 use crate::root::target_dir;
 
 /// How to kill.
@@ -68,14 +67,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let harness = build(&dir, &[])?;
     println!("all faults built in {:.0} s", start.elapsed().as_secs_f64());
     let wanted = args.fault.as_deref().unwrap_or_default();
-    let (mut tried, mut found) = (0, 0);
-    for (number, fault) in FAULTS.names().filter(|(_, fault)| fault.contains(wanted)) {
-        let start = Instant::now();
-        let verdict = campaign(&harness, number, args)?;
-        print(fault, &verdict, start.elapsed());
-        tried += 1;
-        found += usize::from(matches!(verdict, Verdict::Found { .. }));
-    }
+    let (found, tried) = FAULTS.look_for_each(wanted, |number| campaign(&harness, number, args))?;
     println!(
         "summary: {}{found} of {tried} injected faults found; {:.0} s",
         if only_faults { String::new() } else { format!("{} kills survived; ", args.points) },
@@ -116,16 +108,8 @@ fn kill(dir: &Path, args: &Args) -> Result<bool, Error> {
     Ok(status.map_err(Error::spawn(&harness))?.success())
 }
 
-/// The outcome for an injected fault.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Found { address: String, what: String, kills: u64 },
-    Missed { kills: u64 },
-    Broken(String),
-}
-
-/// Kills until the fault is found, or for the number of points that a fault gets.
-fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error> {
+/// Kills until the fault is found, or for the number of points that a fault gets. How it was found, or why it was not.
+fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Result<String, String>, Error> {
     let mut command = Command::new(harness);
     command.env(ACTIVE, number.to_string());
     command.args(["--json", "--findings", "1"]);
@@ -139,32 +123,15 @@ fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error
 }
 
 /// Reads what the harness printed.
-fn verdict(output: &[u8], errors: impl FnOnce() -> String) -> Verdict {
-    let Ok(summary) = serde_json::from_slice::<Value>(output) else {
-        return Verdict::Broken(errors());
-    };
+fn verdict(output: &[u8], errors: impl FnOnce() -> String) -> Result<String, String> {
+    let summary: Value = serde_json::from_slice(output).map_err(|_| errors())?;
     let kills = summary.get("killed").and_then(Value::as_u64).unwrap_or(0);
-    let text = |name: &str| {
-        let value = summary.pointer(&format!("/findings/0/{name}"));
-        value.and_then(Value::as_str).map(str::to_owned)
-    };
+    let text = |name: &str| summary.pointer(&format!("/findings/0/{name}"))?.as_str();
     match (text("address"), text("what")) {
-        (Some(address), Some(what)) => Verdict::Found { address, what, kills },
-        _ => Verdict::Missed { kills },
-    }
-}
-
-fn print(name: &str, verdict: &Verdict, took: Duration) {
-    let took = took.as_secs_f64();
-    match verdict {
-        Verdict::Found { address, what, kills } => {
-            println!("{}  {name}  {took:.0} s", paint::green("found "));
-            println!("        after {kills} kills at {address}: {}", brief(what));
+        (Some(address), Some(what)) => {
+            Ok(format!("after {kills} kills at {address}: {}", brief(what)))
         }
-        Verdict::Missed { kills } => {
-            println!("{}  {name}  {took:.0} s, {kills} kills", paint::red("MISSED"));
-        }
-        Verdict::Broken(log) => println!("{}  {name}\n{log}", paint::red("BROKEN")),
+        _ => Err(format!("{kills} kills")),
     }
 }
 
@@ -175,17 +142,16 @@ fn brief(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Verdict, verdict};
+    use super::verdict;
 
     #[test]
     fn what_the_harness_printed_is_a_verdict() {
         let none = String::new;
         let found = br#"{"killed": 7, "findings": [{"address": "a:0:1", "what": "lost"}]}"#;
-        let (address, what) = ("a:0:1".to_owned(), "lost".to_owned());
-        assert_eq!(verdict(found, none), Verdict::Found { address, what, kills: 7 });
+        assert_eq!(verdict(found, none), Ok("after 7 kills at a:0:1: lost".to_owned()));
         let missed = br#"{"killed": 9, "findings": []}"#;
-        assert_eq!(verdict(missed, none), Verdict::Missed { kills: 9 });
+        assert_eq!(verdict(missed, none), Err("9 kills".to_owned()));
         let broken = || "it fell over".to_owned();
-        assert_eq!(verdict(b"", broken), Verdict::Broken("it fell over".to_owned()));
+        assert_eq!(verdict(b"", broken), Err("it fell over".to_owned()));
     }
 }
