@@ -75,7 +75,7 @@ pub(super) fn look_for(number: usize, build: &Build) -> Result<Result<String, St
             "-max_len=512".to_owned(),
         ],
     };
-    let Finding { passed, progress, .. } = campaign::run(&run, |_, _| {})?;
+    let Finding { passed, progress, .. } = campaign::run(&run)?;
     Ok(match (passed, &progress.panic[..]) {
         (true, _) => Err(format!("it was not found in {EXECUTIONS} executions")),
         (false, []) => Err(format!("the run failed otherwise: see {}", run.log.display())),

@@ -10,15 +10,15 @@ mod report;
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use self::build::Build;
-use self::campaign::{Event, Finding, Run};
+use self::campaign::{Finding, Run};
 pub(crate) use self::faults::FAULTS;
 use crate::copy;
 use crate::error::Error;
 use crate::paint;
+use crate::queue;
 use crate::root::target_dir;
 
 /// How to run the fuzz targets.
@@ -54,9 +54,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     println!("built in {}; each runs for {} s", seconds(start.elapsed()), args.seconds);
 
     let runs: Vec<Run> = names.iter().map(|name| plan(&build, name, args.seconds)).collect();
-    let tell = |event: Event<'_>| print_event(&event);
-    let mut findings = campaign::run_all(&runs, jobs(args), tell)?;
-    findings.sort_by(|a, b| a.target.cmp(&b.target));
+    let findings = queue::share(queue::threads(args.jobs), runs.iter(), |run| {
+        campaign::run(run).inspect(print_finding)
+    })?;
     print_table(&findings);
     let faults = args.faults.then(|| look_for_faults(&build)).transpose()?;
     print_summary(&findings, faults, start.elapsed());
@@ -74,11 +74,6 @@ fn targets(root: &Path) -> Result<Vec<String>, Error> {
     }
     names.sort();
     Ok(names)
-}
-
-fn jobs(args: &Args) -> usize {
-    let processors = || thread::available_parallelism().map_or(1, usize::from);
-    args.jobs.unwrap_or_else(processors).max(1)
 }
 
 fn plan(build: &Build, target: &str, seconds: u32) -> Run {
@@ -102,35 +97,22 @@ fn plan(build: &Build, target: &str, seconds: u32) -> Run {
     }
 }
 
-fn print_event(event: &Event<'_>) {
-    match event {
-        Event::Progress(runs) => {
-            for (target, (progress, took)) in *runs {
-                println!(
-                    "  {target:<10} {:>6}  {} executions, {} edges, {} inputs",
-                    seconds(*took),
-                    progress.executions,
-                    progress.coverage,
-                    progress.corpus
-                );
-            }
-        }
-        Event::Over(finding) if finding.passed => {
-            println!("{}  {}", paint::green("ok    "), finding.target);
-        }
-        Event::Over(finding) => print_failure(finding),
+/// At once: other targets end meanwhile.
+fn print_finding(finding: &Finding) {
+    let Finding { target, progress, passed, .. } = finding;
+    if *passed {
+        return println!("{}  {target}", paint::green("ok    "));
     }
-}
-
-fn print_failure(finding: &Finding) {
-    let Finding { target, progress, .. } = finding;
-    println!("{}  {target}  {}", paint::red("BROKEN"), progress.panic.join("\n        "));
+    let mut lines = vec![format!("{}  {target}", paint::red("BROKEN"))];
+    lines.extend(progress.panic.iter().cloned());
     if let Some(artifact) = &progress.artifact {
-        println!("        again: cargo run --package bellwire-fuzz --bin {target} -- {artifact}");
-        println!(
-            "        when it is mended, keep that file in fuzz/seeds/{target}/ under the name of the fault"
-        );
+        lines
+            .push(format!("again: cargo run --package bellwire-fuzz --bin {target} -- {artifact}"));
+        lines.push(format!(
+            "when it is mended, keep that file in fuzz/seeds/{target}/ under the name of the fault"
+        ));
     }
+    println!("{}", lines.join("\n        "));
 }
 
 fn print_table(findings: &[Finding]) {

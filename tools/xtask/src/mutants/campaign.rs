@@ -1,6 +1,6 @@
 //! Runs the tests against each mutant, several at a time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::scratch::{Ended, Scratch, TestName};
@@ -26,42 +26,30 @@ pub(crate) enum Verdict {
     TimedOut { test: TestName },
 }
 
-/// What a campaign reports while it runs.
-#[derive(Debug)]
-pub(crate) enum Event<'a> {
-    /// The tests pass before anything is weakened.
-    Baseline { tests: usize, took: Duration },
-    /// A mutant is done.
-    Found(&'a Finding),
-}
-
-/// Builds all mutants, checks that the tests pass without one, and tries each; the findings come in the order of `mutants`.
+/// Builds all mutants, checks that the tests pass without one, and tries each, with so many threads. Prints what it finds, and
+/// returns it in the order of `mutants`.
 pub(crate) fn campaign(
     layout: &Layout,
     mutants: &[Mutant],
-    jobs: usize,
-    mut tell: impl FnMut(Event<'_>) + Send,
+    threads: usize,
 ) -> Result<Vec<Finding>, Error> {
     let start = Instant::now();
     let numbered: Vec<_> = (1..).zip(mutants).collect();
     let scratch = Scratch::build(layout, &numbered)?;
-    let known = baseline(layout, &scratch, jobs)?;
-    let tests = lock(&known).len();
-    tell(Event::Baseline { tests, took: start.elapsed() });
-
-    let found = Mutex::new((Vec::new(), tell));
-    queue::share(jobs, numbered.into_iter(), |(number, mutant)| {
+    let known = baseline(layout, &scratch, threads)?;
+    println!(
+        "all built, nothing weakened: {} tests pass in {:.1} s; now one mutant at a time",
+        known.len(),
+        start.elapsed().as_secs_f64()
+    );
+    let known = Mutex::new(known);
+    queue::share(threads, numbered.into_iter(), |(number, mutant)| {
         let start = Instant::now();
         let verdict = run_tests(layout, &scratch, number, &known)?;
         let finding = Finding { mutant: mutant.clone(), verdict, took: start.elapsed() };
-        let (findings, tell) = &mut *lock(&found);
-        tell(Event::Found(&finding));
-        findings.push((number, finding));
-        Ok(())
-    })?;
-    let (mut findings, _) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    findings.sort_by_key(|(number, _)| *number);
-    Ok(findings.into_iter().map(|(_, finding)| finding).collect())
+        finding.print();
+        Ok(finding)
+    })
 }
 
 /// A test that passes on the code as it is.
@@ -81,26 +69,20 @@ impl Known {
 }
 
 /// Runs every test on the code as it is: each must pass.
-fn baseline(layout: &Layout, scratch: &Scratch, jobs: usize) -> Result<Mutex<Vec<Known>>, Error> {
+fn baseline(layout: &Layout, scratch: &Scratch, threads: usize) -> Result<Vec<Known>, Error> {
     let names = scratch.list()?;
     if names.is_empty() {
         return Err(Error::NoTests { package: layout.package.clone() });
     }
-    let known = Mutex::new(Vec::new());
-    queue::share(jobs, names.into_iter(), |name| {
+    queue::share(threads, names.into_iter(), |name| {
         let start = Instant::now();
-        match scratch.run(&name, 0, BASELINE_LIMIT)? {
-            Ended::Passed => {
-                lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
-                Ok(())
-            }
-            Ended::Failed(log) => Err(Error::BaselineTest { test: name.test, log }),
-            Ended::TimedOut => {
-                Err(Error::BaselineTest { test: name.test, log: "it does not end".to_owned() })
-            }
-        }
-    })?;
-    Ok(known)
+        let log = match scratch.run(&name, 0, BASELINE_LIMIT)? {
+            Ended::Passed => return Ok(Known { name, took: start.elapsed(), caught: 0 }),
+            Ended::Failed(log) => log,
+            Ended::TimedOut => "it does not end".to_owned(),
+        };
+        Err(Error::BaselineTest { test: name.test, log })
+    })
 }
 
 /// More than any test that ends should need.
@@ -141,7 +123,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::{Event, Verdict, campaign};
+    use super::{Verdict, campaign};
     use crate::error::Error;
     use crate::mutants::{Layout, find};
 
@@ -220,12 +202,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
         let (_dir, layout) = project(LANE, TESTS);
         let mut mutants = find(&layout).unwrap();
         mutants.retain(|mutant| mutant.mutation.equivalent.is_none());
-        let mut told = 0;
-        let findings = campaign(&layout, &mutants, 2, |event| {
-            told += usize::from(matches!(event, Event::Found(_)));
-        })
-        .unwrap();
-        assert_eq!(told, findings.len());
+        let findings = campaign(&layout, &mutants, 2).unwrap();
         let verdicts: Vec<_> = findings
             .iter()
             .map(|finding| (finding.mutant.mutation.line, verdict(&finding.verdict)))
@@ -258,7 +235,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
     #[test]
     fn tests_that_fail_before_anything_is_weakened_prove_nothing() {
         let (_dir, layout) = project(LANE, "#[test] fn fails() { panic!(\"as planned\") }");
-        let error = campaign(&layout, &find(&layout).unwrap(), 1, |_| {}).unwrap_err();
+        let error = campaign(&layout, &find(&layout).unwrap(), 1).unwrap_err();
         assert!(
             matches!(&error, Error::BaselineTest { test, log } if test == "fails" && log.contains("as planned"))
         );
@@ -267,12 +244,12 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
     #[test]
     fn code_that_does_not_build_is_an_error() {
         let (_dir, layout) = project("fn broken( {}", "#[test] fn passes() {}");
-        assert!(matches!(campaign(&layout, &[], 1, |_| {}), Err(Error::Baseline { .. })));
+        assert!(matches!(campaign(&layout, &[], 1), Err(Error::Baseline { .. })));
     }
 
     #[test]
     fn no_tests_is_an_error() {
         let (_dir, layout) = project(LANE, "");
-        assert!(matches!(campaign(&layout, &[], 1, |_| {}), Err(Error::NoTests { .. })));
+        assert!(matches!(campaign(&layout, &[], 1), Err(Error::NoTests { .. })));
     }
 }

@@ -9,13 +9,13 @@ mod scratch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use self::campaign::{Finding, Verdict};
 use self::mutation::Mutation;
 use crate::error::Error;
 use crate::paint;
+use crate::queue;
 use crate::root::target_dir;
 
 /// How to run the mutants.
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Print the mutants and do not run them.
     #[arg(long)]
     list: bool,
-    /// How many mutants to try at the same time; one for each processor, and at most four, by default.
+    /// How many mutants to try at the same time; one for each processor by default.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 }
@@ -105,14 +105,9 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<bool, Error> {
         print_skipped(&skipped);
         return Ok(true);
     }
-    let findings = campaign::campaign(layout, &mutants, jobs(args), |event| print_event(&event))?;
+    let findings = campaign::campaign(layout, &mutants, queue::threads(args.jobs))?;
     print_skipped(&skipped);
     Ok(print_summary(&findings, skipped.len(), start.elapsed()))
-}
-
-fn jobs(args: &Args) -> usize {
-    let processors = || thread::available_parallelism().map_or(1, |count| count.get().min(4));
-    args.jobs.unwrap_or_else(processors).max(1)
 }
 
 /// Every mutant of the crate, in the order of the files and their lines.
@@ -150,24 +145,18 @@ fn sources(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_event(event: &campaign::Event<'_>) {
-    match event {
-        campaign::Event::Baseline { tests, took } => println!(
-            "all built, nothing weakened: {tests} tests pass in {:.1} s; now one mutant at a time",
-            took.as_secs_f64()
-        ),
-        campaign::Event::Found(finding) => print_finding(finding),
-    }
-}
-
-fn print_finding(finding: &Finding) {
-    let Finding { mutant, verdict, took } = finding;
-    let row = format!("{} {:>6.1} s", mutant.row(), took.as_secs_f64());
-    match verdict {
-        Verdict::Caught { by } => println!("{}  {row}  by {}", paint::green("caught   "), by.test),
-        Verdict::Survived => println!("{}  {row}", paint::red("SURVIVED ")),
-        Verdict::TimedOut { test } => {
-            println!("{}  {row}  in {}", paint::red("TIMED OUT"), test.test);
+impl Finding {
+    fn print(&self) {
+        let Self { mutant, verdict, took } = self;
+        let row = format!("{} {:>6.1} s", mutant.row(), took.as_secs_f64());
+        match verdict {
+            Verdict::Caught { by } => {
+                println!("{}  {row}  by {}", paint::green("caught   "), by.test);
+            }
+            Verdict::Survived => println!("{}  {row}", paint::red("SURVIVED ")),
+            Verdict::TimedOut { test } => {
+                println!("{}  {row}  in {}", paint::red("TIMED OUT"), test.test);
+            }
         }
     }
 }
