@@ -83,6 +83,14 @@ impl Row {
     fn number(&self, column: &str) -> Option<f64> {
         self.text(column).parse().ok()
     }
+
+    fn shown(&self, column: &str, show: fn(f64) -> String) -> String {
+        self.number(column).map_or_else(String::new, show)
+    }
+
+    fn time(&self, column: &str) -> String {
+        self.shown(column, time)
+    }
 }
 
 /// The main rows of all reports, the newest report first.
@@ -103,16 +111,7 @@ fn read_reports(folder: &Path) -> Result<Vec<Row>, Error> {
 
 fn parse(report: &str, text: &str) -> Vec<Row> {
     let mut csv = csv::Reader::from_reader(text.as_bytes());
-    let head = csv.headers().cloned().unwrap_or_default();
-    let row = |record: csv::StringRecord| Row {
-        report: report.to_owned(),
-        fields: head
-            .iter()
-            .zip(&record)
-            .map(|(name, text)| (name.to_owned(), text.to_owned()))
-            .collect(),
-    };
-    let rows = csv.records().flatten().map(row);
+    let rows = csv.deserialize().flatten().map(|fields| Row { report: report.to_owned(), fields });
     rows.filter(|row| row.text("main") == "true").collect()
 }
 
@@ -149,9 +148,14 @@ fn rewritten(text: &str, rows: &[Row], reports: &str) -> Result<String, String> 
 
 fn table(wanted: &Wanted<'_>, rows: &[Row], reports: &str) -> Result<String, String> {
     let several = wanted.contenders.len() > 1;
+    let column = |name: &&str| {
+        let found = COLUMNS.iter().find(|(column, ..)| column == name);
+        found.ok_or_else(|| format!("no column is {name}"))
+    };
+    let columns: Vec<_> = wanted.columns.iter().map(column).collect::<Result<_, _>>()?;
     let mut head = vec!["one operation"];
     head.extend(several.then_some("contender"));
-    head.extend(wanted.columns.iter().map(|column| title(column)));
+    head.extend(columns.iter().map(|(_, title, _)| *title));
     head.push("placement, report");
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), " --- |".repeat(head.len()));
     for word in &wanted.scenarios {
@@ -163,9 +167,7 @@ fn table(wanted: &Wanted<'_>, rows: &[Row], reports: &str) -> Result<String, Str
                     if several { format!("`{scenario}`") } else { row.text("about").to_owned() };
                 let mut cells = vec![about];
                 cells.extend(several.then(|| contender.to_owned()));
-                for column in &wanted.columns {
-                    cells.push(cell(column, row, rows).ok_or(format!("no column is {column}"))?);
-                }
+                cells.extend(columns.iter().map(|(.., cell)| cell(row, rows)));
                 let (placement, report) = (row.text("placement"), &row.report);
                 cells.push(format!("[{placement}]({reports}/{report}/README.md)"));
                 let _ = writeln!(text, "| {} |", cells.join(" | "));
@@ -209,36 +211,25 @@ fn newest<'a>(scenario: &str, contender: &str, rows: &'a [Row]) -> Vec<&'a Row> 
     found
 }
 
-fn title(column: &str) -> &str {
-    match column {
-        "time" => "time",
-        "floor" => "by its floor (least to most)",
-        "next" => "the fastest other",
-        "ratio" => "by Bellwire's time",
-        "rate" => "a second",
-        "p999" => "p99.9",
-        "cpu" => "processor time, client + server",
-        other => other,
-    }
-}
+/// A column: its name in a comment, its title, and what a row has there, among all rows.
+type Column = (&'static str, &'static str, fn(&Row, &[Row]) -> String);
 
-/// `None` if there is no such column.
-fn cell(column: &str, row: &Row, rows: &[Row]) -> Option<String> {
-    let ns = |name: &str| row.number(name).map_or_else(String::new, time);
-    Some(match column {
-        "time" if row.text("stable") == "true" => ns("ns_median"),
-        "time" => format!("{}, unstable", ns("ns_median")),
-        "floor" => spread(row, ["to_floor_median", "to_floor_min", "to_floor_max"]),
-        "next" => next(row, rows),
-        "ratio" => row.number("by_first").map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-        "rate" => row.number("operations_per_s").map_or_else(String::new, count),
-        "p50" => ns("p50_ns"),
-        "p99" => ns("p99_ns"),
-        "p999" => ns("p999_ns"),
-        "cpu" => format!("{} + {}", ns("cpu_client_ns"), ns("cpu_server_ns")),
-        _ => return None,
-    })
-}
+const COLUMNS: [Column; 9] = [
+    ("time", "time", |row, _| match row.text("stable") {
+        "true" => row.time("ns_median"),
+        _ => format!("{}, unstable", row.time("ns_median")),
+    }),
+    ("floor", "by its floor (least to most)", |row, _| spread(row)),
+    ("next", "the fastest other", next),
+    ("ratio", "by Bellwire's time", |row, _| row.shown("by_first", |ratio| format!("{ratio:.2}"))),
+    ("rate", "a second", |row, _| row.shown("operations_per_s", count)),
+    ("p50", "p50", |row, _| row.time("p50_ns")),
+    ("p99", "p99", |row, _| row.time("p99_ns")),
+    ("p999", "p99.9", |row, _| row.time("p999_ns")),
+    ("cpu", "processor time, client + server", |row, _| {
+        format!("{} + {}", row.time("cpu_client_ns"), row.time("cpu_server_ns"))
+    }),
+];
 
 /// The contender of the same report that takes least time by this one's, if any is stable; one that is faster stands out.
 fn next(row: &Row, rows: &[Row]) -> String {
@@ -260,8 +251,8 @@ fn next(row: &Row, rows: &[Row]) -> String {
     }
 }
 
-fn spread(row: &Row, names: [&str; 3]) -> String {
-    match names.map(|name| row.number(name)) {
+fn spread(row: &Row) -> String {
+    match ["to_floor_median", "to_floor_min", "to_floor_max"].map(|name| row.number(name)) {
         [Some(median), Some(min), Some(max)] => format!("{median:.2} ({min:.2} to {max:.2})"),
         _ => String::new(),
     }
