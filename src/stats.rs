@@ -85,8 +85,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of a server: over all its services, or of one. Invariant: `accepted = answered + refused + lost + in
-    /// flight`.
+    /// Counters of a server: over all its services, or of one. Invariant: `accepted = answered + refused + posted +
+    /// lost + in flight`.
     ///
     /// ```
     /// use bellwire::Client;
