@@ -10,7 +10,7 @@ use crate::order::Pace;
 /// Measure Bellwire beside the floor of this machine and beside the alternatives, in one run
 ///
 /// Every contender has processes of its own, pinned to two processors. Round by round each is measured in turn, the floor
-/// beside it, between two looks at where the processors are. Every answer is verified.
+/// beside it; the placement of the processors is probed before and after. Every answer is verified.
 #[derive(Debug, Parser)]
 #[command(
     name = "bellwire bench",
@@ -90,7 +90,7 @@ pub(crate) struct Run {
     /// Write a report: Markdown, JSON, CSV and pictures
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// One short round, wherever the processors are, and any build: shows that it works, and no figure worth a look
+    /// One short round, wherever the processors are, and any build: shows that it works; its figures are meaningless
     #[arg(long)]
     pub(crate) quick: bool,
     /// For tests of this program: the server of PEER falsifies one answer in N

@@ -8,8 +8,8 @@ use crate::out::Format;
 
 /// Call any service once and print its answer
 ///
-/// The request is text, hexadecimal digits, what stdin has, or, with --proto, JSON that is encoded as Protocol Buffers; without any of
-/// these it is empty. An answer is printed as text if it is printable UTF-8, otherwise as hexadecimal digits.
+/// The request is text, hexadecimal digits, the bytes of stdin or, with --proto, JSON that is encoded as Protocol Buffers; without any
+/// of these it is empty. An answer is printed as text if it is printable UTF-8, otherwise as hexadecimal digits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A file of --proto needs no protoc. Its only method has the messages of request and response, unless --request and --response
@@ -30,19 +30,19 @@ pub(crate) struct Call {
     /// The service's method number
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
     pub(crate) method: u32,
-    /// The description of both types, of which the fingerprint is the hash; without it the provider's is not compared
+    /// Schema text of both types; its hash must match the provider's fingerprint [default: no check]
     #[arg(long, value_name = "TEXT")]
     pub(crate) schema: Option<String>,
     /// The request, as text
     #[arg(long, value_name = "TEXT", group = "content")]
     pub(crate) text: Option<String>,
-    /// The request, as pairs of hexadecimal digits; the answer is printed so, too
+    /// The request, as pairs of hexadecimal digits; prints the answer as digits, too
     #[arg(long, value_name = "DIGITS", group = "content", value_parser = hex_digits)]
     pub(crate) hex: Option<HexDigits>,
     /// The request, as JSON: of a message of --proto, or without that unchanged
     #[arg(long, value_name = "JSON", group = "content")]
     pub(crate) json: Option<String>,
-    /// The request is what stdin has
+    /// Read the request from stdin
     #[arg(long, group = "content")]
     pub(crate) stdin: bool,
     /// A file that describes the messages

@@ -45,13 +45,13 @@ pub(crate) struct Get {
     /// Print only cgroups of this orchestrator; can be repeated
     #[arg(long, value_name = "WHO", value_parser = orchestrator())]
     pub(crate) orchestrator: Vec<Orchestrator>,
-    /// Of any service: its method number
+    /// Method number (other services only)
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) method: u32,
-    /// Of any service: print hexadecimal digits, not text
+    /// Print hexadecimal digits, not text (other services only)
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Of any service: print JSON, of a message that this file describes
+    /// Print JSON, of a message that this file describes (other services only)
     #[arg(long, value_name = "FILE", requires = "message", conflicts_with = "hex")]
     pub(crate) proto: Option<PathBuf>,
     /// The message in that file

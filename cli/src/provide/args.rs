@@ -45,38 +45,38 @@ pub(crate) struct Provide {
     /// The maximum depth below the root of a hierarchy; deeper cgroups are left out
     #[arg(long, default_value_t = Limits::default().depth, value_name = "LEVELS")]
     pub(crate) max_depth: usize,
-    /// Whose clients are admitted in addition to this user's and root's: same-user, group:GROUP, user:USER[,USER...] or any, by
-    /// name or number; sets the group and the mode of the socket, and of the run dir if it is created
+    /// Users to admit besides this one and root: same-user, group:GROUP, user:USER[,USER...] or any, by name or number; sets the
+    /// group and the mode of the socket, and of the run dir if it is created
     #[arg(long, default_value = "same-user", value_name = "WHO", value_parser = admission)]
     pub(crate) admit: Admission,
     /// Serve clients that speak netipc, too, in Netdata's run dir unless another is named [env: NETDATA_RUN_DIR] [default:
     /// /run/netdata]; their token is that of NETDATA_INVOCATION_ID, or of INVOCATION_ID
     #[arg(long)]
     pub(crate) netipc: bool,
-    /// Accept a run dir that its group may write, as Netdata's is: who is in that group can take the place of a provider
+    /// Accept a run dir that its group may write, as Netdata's is: members of that group can replace a provider
     #[arg(long)]
     pub(crate) group_run_dir: bool,
     /// Report every generation
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// A source of display names and labels of cgroups: docker[:SOCKET], podman[:SOCKET], k8s[:DIR], file:FILE or command:FILE;
-    /// can be repeated, the first that knows a cgroup counts
+    /// can be repeated: the first source that knows a cgroup names it
     #[arg(long, value_name = "SOURCE")]
     pub(crate) names: Vec<Spec>,
-    /// The paths of cgroups that a command is run for [default: containers, pods and machines]
+    /// Run the name command only for these cgroup paths [default: containers, pods and machines]
     #[arg(long, value_name = "PATTERNS", requires = "names")]
     pub(crate) rename: Option<Patterns>,
-    /// How long a source may take for a name; then a command is killed
+    /// How long a source may take for a name; a command that takes longer is killed
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) names_timeout: Duration,
-    /// How long a name counts until its source is asked again
+    /// How long a name is cached
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) names_age: Duration,
-    /// The paths of cgroups to collect, the others are not enabled: patterns, of which the first that matches decides; * is
-    /// anything, ! in front means no
+    /// Collect cgroups whose path matches; the others are listed as not enabled. The first pattern that matches decides; *
+    /// matches anything, ! negates
     #[arg(long, value_name = "PATTERNS")]
     pub(crate) enable: Option<Patterns>,
-    /// The same, by display names; both have to allow a cgroup
+    /// The same by display name; a cgroup has to pass both
     #[arg(long, value_name = "PATTERNS")]
     pub(crate) enable_names: Option<Patterns>,
 }

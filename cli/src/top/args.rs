@@ -6,9 +6,9 @@ use crate::args::{Output, positive_duration};
 
 /// Show the sessions of all processes, live, without their cooperation
 ///
-/// Finds sessions by the names of their memory, and reads the counters in the page of each end. It needs neither a run dir
-/// nor an answer of a provider, and changes nothing; with --run-dir it shows only the sessions of providers that listen there. On Linux it needs root, or the same user if kernel.yama.ptrace_scope
-/// is 0. Not available on Windows.
+/// Finds sessions by the names of their memory, and reads the counters in the page of each end. It needs no run
+/// dir and no provider cooperation, and changes nothing; with --run-dir it shows only the sessions of providers that listen
+/// there. On Linux it needs root, or the same user if kernel.yama.ptrace_scope is 0. Not available on Windows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i inverts the
@@ -30,7 +30,7 @@ pub(crate) struct Top {
     /// Scan twice, one interval apart, print a summary and one table, and exit; with --json one object
     #[arg(long)]
     pub(crate) once: bool,
-    /// The most sessions in that table; 0 for all
+    /// The maximum number of sessions in that table; 0 for all
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub(crate) limit: usize,
     #[command(flatten)]
