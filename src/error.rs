@@ -75,7 +75,7 @@ pub enum CallError {
     /// The batch has more items than the provider accepts: see
     /// [`ServerConfig::max_batch`](crate::ServerConfig::max_batch). Nothing was sent. The session stays usable.
     #[error(
-        "a batch of {items} items is above the provider's limit of {limit}: send it in chunks of at most so many"
+        "a batch of {items} items is above the provider's limit: split it into batches of at most {limit}"
     )]
     TooManyItems {
         /// The number of items in the batch.
@@ -92,7 +92,9 @@ pub enum CallError {
         executed: Executed,
     },
     /// The lane is full, or too many requests are in flight, and the caller did not want to wait.
-    #[error("the lane is full: take replies, or wait")]
+    #[error(
+        "the lane is full or too many requests are in flight: read replies first, or use Backpressure::Wait"
+    )]
     WouldBlock,
     /// The deadline passed.
     #[error("the deadline passed; {executed}")]
@@ -123,7 +125,7 @@ pub enum CallError {
         executed: Executed,
     },
     /// The provider violated the protocol. The session is poisoned.
-    #[error("the provider broke the protocol, the session is closed: {0}")]
+    #[error("the provider violated the protocol, the session is closed: {0}")]
     ProtocolViolation(#[from] PeerFault),
     /// The handler answered with an error.
     #[error("the provider's handler failed{}: {reason}", coded(*code))]
@@ -141,7 +143,7 @@ pub enum CallError {
     },
     /// The answer could not be decoded.
     #[error(
-        "the provider's answer is malformed: {0}; have both ends the same version of the service, which has another METHOD when its types have changed"
+        "the provider's answer is malformed: {0}; build both ends from the same version of the service; change METHOD when its types change"
     )]
     Malformed(#[from] Malformed),
     /// This process was forked from the one that created the client or session. Nothing was sent.
@@ -236,7 +238,7 @@ const fn why_closed(reason: CloseReason) -> &'static str {
         }
         CloseReason::Stopping => "because it is stopping: try again once another one runs",
         CloseReason::Unread => {
-            "because this client stopped reading answers: read them sooner, or raise its unread_timeout"
+            "because this client stopped reading answers: read them sooner, or raise the provider's unread_timeout"
         }
     }
 }
@@ -245,7 +247,7 @@ const fn why_closed(reason: CloseReason) -> &'static str {
 const fn why_declined(status: Status) -> &'static str {
     match status {
         Status::Malformed => {
-            "since it could not decode the request: have both ends the same version of the service, which has another METHOD when its types have changed"
+            "since it could not decode the request: build both ends from the same version of the service; change METHOD when its types change"
         }
         Status::Busy => {
             "since it is at capacity: try again later, or raise its max_in_flight or max_memory"
@@ -258,7 +260,7 @@ const fn why_declined(status: Status) -> &'static str {
         Status::Panicked => "since its handler panicked: see what it printed",
         Status::NotYet => "since it has published nothing yet: try again later",
         Status::Short => {
-            "since it lacked memory, descriptors, or room in the control socket to send what its handler said: try again, \
+            "since it lacked memory, descriptors, or room in the control socket to send the handler's answer: try again, \
              or raise its limits of memory and open files"
         }
         Status::Ok | Status::Failed => "and did not say why",
@@ -349,13 +351,13 @@ pub enum ConnectError {
         theirs: Versions,
     },
     /// The listener is not trusted: it is another user's process, or not Bellwire.
-    #[error("whoever answers there is not a provider to trust: {why}")]
+    #[error("the process listening there is not a trusted provider: {why}")]
     Impostor {
         /// The reason.
         why: Box<str>,
     },
     /// The provider violated the handshake, or its memory is invalid.
-    #[error("the provider broke the handshake: {why}")]
+    #[error("the provider violated the handshake: {why}")]
     Protocol {
         /// The reason.
         why: Box<str>,

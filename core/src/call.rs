@@ -79,7 +79,7 @@ pub enum SubmitError {
     #[error(transparent)]
     Push(#[from] PushError),
     /// Too many requests are in flight.
-    #[error("as many requests as may already wait for an answer: take replies first")]
+    #[error("the maximum number of requests is in flight: read replies first")]
     Window,
     /// This system lacks a resource for the request.
     #[error(transparent)]

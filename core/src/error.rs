@@ -158,7 +158,7 @@ pub enum PeerFault {
         at: u64,
     },
     /// A record is longer than the published bytes, or than the room to the lane's end.
-    #[error("the record at {at} claims {len} bytes where {room} are there")]
+    #[error("the record at {at} has length {len}, but only {room} bytes are available")]
     RecordTooLong {
         /// The record's position.
         at: u64,
@@ -176,7 +176,7 @@ pub enum PeerFault {
         kind: u8,
     },
     /// A record of a kind that this side does not accept in its role, or not now.
-    #[error("the record at {at} of kind {kind} has no place here")]
+    #[error("the record at {at} of kind {kind} is not allowed here")]
     Unexpected {
         /// The record's position.
         at: u64,
@@ -216,7 +216,7 @@ pub enum PeerFault {
         limit: u64,
     },
     /// A Switch record that is invalid here.
-    #[error("the switch record at {at} (epoch {}, {} bytes) has no place here: {why}", *id & 0xffff_ffff, *id >> 32)]
+    #[error("the switch record at {at} (epoch {}, {} bytes) is not allowed here: {why}", *id & 0xffff_ffff, *id >> 32)]
     Switch {
         /// The record's position.
         at: u64,
@@ -226,7 +226,7 @@ pub enum PeerFault {
         why: &'static str,
     },
     /// The memory that a message on the control socket brought is invalid.
-    #[error("the peer passed memory for {what} that is not as it should be: {why}")]
+    #[error("the memory that the peer passed for {what} is invalid: {why}")]
     Memory {
         /// The purpose of the memory.
         what: &'static str,
@@ -234,7 +234,7 @@ pub enum PeerFault {
         why: &'static str,
     },
     /// A message on the control socket that is not allowed now.
-    #[error("a control message of {len} bytes with {fds} descriptors has no place here: {why}")]
+    #[error("a control message of {len} bytes with {fds} descriptors is not allowed here: {why}")]
     Control {
         /// Its length in bytes.
         len: usize,

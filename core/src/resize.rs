@@ -177,7 +177,7 @@ impl fmt::Display for Resource {
             Self::Maps => "maps",
             Self::InFlight => "descriptors in flight",
             Self::ControlSocket => "room on the control socket",
-            Self::Quota => "what the peer's user may have of it",
+            Self::Quota => "the peer user's quota",
             Self::Other => "something",
         })
     }

@@ -100,7 +100,7 @@ pub enum ClientError {
         service: ServiceName,
     },
     /// The provider broke the protocol.
-    #[error("{service}: the provider broke the protocol: {violation}")]
+    #[error("{service}: the provider violated the protocol: {violation}")]
     Violation {
         /// The service.
         service: ServiceName,

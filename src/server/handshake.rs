@@ -398,8 +398,5 @@ fn lacking(error: &dyn std::error::Error) -> Refuse {
 }
 
 fn broken(error: &dyn std::error::Error) -> Refuse {
-    Refuse::new(
-        RefuseCode::Protocol,
-        &format!("the client's memory is not as it should be: {error}"),
-    )
+    Refuse::new(RefuseCode::Protocol, &format!("the client's memory is invalid: {error}"))
 }

@@ -445,8 +445,10 @@ impl fmt::Display for IncidentCause {
         match self {
             Self::ProtocolViolation(fault) => write!(f, "was closed: {fault}"),
             #[cfg(feature = "netipc")]
-            Self::NetipcViolation(violation) => write!(f, "was closed: its netipc has {violation}"),
-            Self::Unread => f.write_str("was closed: it left its answers unread for too long"),
+            Self::NetipcViolation(violation) => {
+                write!(f, "was closed: it violated netipc: {violation}")
+            }
+            Self::Unread => f.write_str("was closed: it stopped reading its answers"),
             Self::Displaced { why: None } => f.write_str(
                 "its files in the run dir were removed or replaced: it has taken its name again",
             ),
@@ -457,11 +459,15 @@ impl fmt::Display for IncidentCause {
             ),
             Self::Refused { code, reason } => write!(f, "was refused ({code:?}): {reason}"),
             Self::Short(shortage) => {
-                write!(f, "has to wait or goes without: {shortage}; {}", hint(shortage.resource))
+                write!(
+                    f,
+                    "is delayed or denied a resource: {shortage}; {}",
+                    hint(shortage.resource)
+                )
             }
             Self::AtLimit { bytes } => write!(
                 f,
-                "has a lane of answers that is as large as it may be, {bytes} bytes: raise max_lane of both ends if it is often full"
+                "has a lane of answers of the maximum size, {bytes} bytes: raise max_lane of both ends if it is often full"
             ),
         }
     }

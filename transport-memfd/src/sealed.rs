@@ -64,7 +64,7 @@ pub enum RegionError {
     Quota(#[from] OverQuota),
     /// The seals could not be added. `EBUSY` means that the memory is mapped for writing elsewhere, or that its pages were
     /// pinned for over a second.
-    #[error("cannot seal shared memory: {source}; Linux 5.1 or newer is needed")]
+    #[error("cannot seal shared memory: {source}; Linux 5.10 or newer is needed")]
     Seal {
         /// The error from the kernel.
         source: std::io::Error,
@@ -110,7 +110,7 @@ pub(crate) fn shortage(bytes: u64, source: Errno) -> Shortage {
 #[non_exhaustive]
 pub enum VerifyError {
     /// It is not a memfd but a pipe, a socket or a file on disk. No other call was made on it.
-    #[error("the peer sent a descriptor that has no seals, which is no memfd: {source}")]
+    #[error("the peer sent a descriptor that has no seals and is not a memfd: {source}")]
     NotMemfd {
         /// The error from `F_GET_SEALS`.
         source: Errno,
@@ -160,7 +160,7 @@ pub enum VerifyError {
     #[error("the peer's memfd lies on huge pages, which are not accepted")]
     HugePages,
     /// An eventfd was expected.
-    #[error("the peer sent something for an eventfd that is none")]
+    #[error("the peer sent a descriptor that is not an eventfd")]
     NotEventfd,
     /// The descriptor is write-only; or it is read-only where the kernel (before Linux 6.5), a sandbox or the file's mode
     /// does not let this side query its pages.

@@ -36,21 +36,21 @@ fn a_symbolic_link_at_the_endpoint() {
     let fixture = TestServer::open();
     let target = path(fixture.run_dir(), "echo.sock");
     let link = |run_dir: &RunDir| symlink(&target, path(run_dir, "echo.sock")).unwrap();
-    is_refused(link, "is not a socket: remove it", "is no socket of this user: remove it");
+    is_refused(link, "is not a socket: remove it", "is not this user's socket: remove it");
     let dangling = |run_dir: &RunDir| symlink("/nowhere", path(run_dir, "echo.sock")).unwrap();
-    is_refused(dangling, "is not a socket: remove it", "is no socket of this user: remove it");
+    is_refused(dangling, "is not a socket: remove it", "is not this user's socket: remove it");
 }
 
 #[test]
 fn a_file_at_the_endpoint() {
     let file = |run_dir: &RunDir| fs::write(path(run_dir, "echo.sock"), "precious").unwrap();
-    is_refused(file, "is not a socket: remove it", "is no socket of this user: remove it");
+    is_refused(file, "is not a socket: remove it", "is not this user's socket: remove it");
 }
 
 #[test]
 fn a_directory_at_the_endpoint() {
     let make = |run_dir: &RunDir| fs::create_dir(path(run_dir, "echo.sock")).unwrap();
-    is_refused(make, "is not a socket: remove it", "is no socket of this user: remove it");
+    is_refused(make, "is not a socket: remove it", "is not this user's socket: remove it");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_pipe_at_the_endpoint() {
         let path = path(run_dir, "echo.sock");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     };
-    is_refused(make, "is not a socket: remove it", "is no socket of this user: remove it");
+    is_refused(make, "is not a socket: remove it", "is not this user's socket: remove it");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_symbolic_link_for_a_lock() {
     let target = dir.run_dir.path().join("target");
     fs::write(&target, "precious").unwrap();
     symlink(&target, path(&dir.run_dir, "echo.lock")).unwrap();
-    says(&start(&dir.run_dir).unwrap_err(), &["echo.lock is no lock of this user", "remove it"]);
+    says(&start(&dir.run_dir).unwrap_err(), &["echo.lock is not this user's lock", "remove it"]);
     assert_eq!(fs::read(&target).unwrap(), b"precious");
 }
 

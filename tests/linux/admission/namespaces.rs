@@ -54,7 +54,7 @@ fn a_client_in_an_unmapped_user_namespace_trusts_no_server() {
     let mut client = start_unshared(&["--user"], "admission client", fixture.run_dir());
     says(&client.ask("connect"), &["belongs to uid 65534", "remove it, or list that user"]);
     // Not even if configured to trust that uid: it is the overflow uid.
-    says(&client.ask("call-trusting"), &["not a provider to trust", "it runs as uid 65534"]);
+    says(&client.ask("call-trusting"), &["not a trusted provider", "it runs as uid 65534"]);
     assert_eq!(fixture.close().admitted, 0);
 }
 

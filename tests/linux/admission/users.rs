@@ -145,10 +145,10 @@ fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     );
     // The squatter holds the lock, too, and is not taken for an honest provider.
     let refused = super::start(&dir.run_dir).unwrap_err();
-    says(&refused, &["echo.lock is no lock of this user", "remove it"]);
+    says(&refused, &["echo.lock is not this user's lock", "remove it"]);
     squatter.kill();
     let refused = super::start(&dir.run_dir).unwrap_err();
-    says(&refused, &["echo.sock is there and is no socket of this user: remove it"]);
+    says(&refused, &["echo.sock exists and is not this user's socket: remove it"]);
 }
 
 /// The file that a client checks is root's; the listening process is not.
@@ -165,7 +165,7 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
-    says(&reason, &["not a provider to trust", "it runs as uid 65534"]);
+    says(&reason, &["not a trusted provider", "it runs as uid 65534"]);
     // And with that user in its list it is one.
     let config = patient().trusted(vec![User::from(NOBODY)]);
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);

@@ -58,18 +58,18 @@ macro_rules! records {
         }
 
         rows! { lengths: is_a_violation {
-            one_byte_beyond_what_was_published("claims 17 bytes", $message(2, 17));
-            one_record_beyond_what_was_published("claims 32 bytes", $message(2, 32));
-            as_long_as_the_lane("claims 16384 bytes", $message(2, 16 << 10));
-            twice_the_lane("claims 32768 bytes", $message(2, 32 << 10));
-            with_only_a_sign("claims 2147483648 bytes", $message(2, 1 << 31));
-            one_below_a_sign("claims 2147483647 bytes", $message(2, (1 << 31) - 1));
-            that_rounds_up_to_nothing("claims 4294967295 bytes", $message(2, u32::MAX));
-            that_overflows_with_its_header("claims 4294967280 bytes", $message(2, u32::MAX - 15));
-            just_below_an_overflow("claims 4294967264 bytes", $message(2, u32::MAX - 31));
-            a_pad_of_the_greatest_length("claims 4294967295", Header::new(Kind::Pad, Status::Ok, 0, u32::MAX));
+            one_byte_beyond_what_was_published("has length 17,", $message(2, 17));
+            one_record_beyond_what_was_published("has length 32,", $message(2, 32));
+            as_long_as_the_lane("has length 16384,", $message(2, 16 << 10));
+            twice_the_lane("has length 32768,", $message(2, 32 << 10));
+            with_only_a_sign("has length 2147483648,", $message(2, 1 << 31));
+            one_below_a_sign("has length 2147483647,", $message(2, (1 << 31) - 1));
+            that_rounds_up_to_nothing("has length 4294967295,", $message(2, u32::MAX));
+            that_overflows_with_its_header("has length 4294967280,", $message(2, u32::MAX - 15));
+            just_below_an_overflow("has length 4294967264,", $message(2, u32::MAX - 31));
+            a_pad_of_the_greatest_length("has length 4294967295,", Header::new(Kind::Pad, Status::Ok, 0, u32::MAX));
             a_pad_that_ends_before_the_lane("kind 3", Header::new(Kind::Pad, Status::Ok, 0, 16));
-            a_pad_one_record_too_long("claims", Header::new(Kind::Pad, Status::Ok, 0, (16 << 10) - 32));
+            a_pad_one_record_too_long("has length", Header::new(Kind::Pad, Status::Ok, 0, (16 << 10) - 32));
             a_switch_with_a_payload("kind 4", Header::new(Kind::Switch, Status::Ok, 0, 16));
             an_attachment_with_a_payload("kind 5", Header::new(Kind::Attach, Status::Ok, 2, 16));
             a_close_with_a_payload("kind 7", Header { len: 16.into(), ..with_status(Kind::Close, 1) });

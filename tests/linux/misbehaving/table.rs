@@ -62,6 +62,6 @@ pub(super) mod in_handshake {
     pub(in crate::misbehaving) const SIZE: &str = "bytes where";
     pub(in crate::misbehaving) const SPARSE: &str = "allocated";
     pub(in crate::misbehaving) const UNREADABLE: &str = "cannot be read";
-    pub(in crate::misbehaving) const NO_MEMFD: &str = "is no memfd";
+    pub(in crate::misbehaving) const NO_MEMFD: &str = "is not a memfd";
     pub(in crate::misbehaving) const HUGE: &str = "huge pages";
 }

@@ -91,13 +91,13 @@ pub enum BindError {
         lock: PathBuf,
     },
     /// Something that is not this library's socket has the socket's name.
-    #[error("{} is there and is no socket of this user: remove it", .path.display())]
+    #[error("{} exists and is not this user's socket: remove it", .path.display())]
     Squatted {
         /// The path.
         path: PathBuf,
     },
     /// Another user's file has the lock's name, or another user holds the lock.
-    #[error("{} is no lock of this user: remove it, or use a run directory that nobody else may write", .path.display())]
+    #[error("{} is not this user's lock: remove it, or use a run directory that nobody else may write", .path.display())]
     LockSquatted {
         /// The path.
         path: PathBuf,

@@ -255,15 +255,15 @@ fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError 
             let resource = Resource::Maps;
             return Shortage { resource, bytes, code: source.raw_os_error() }.into();
         }
-        VerifyError::NotMemfd { .. } => "it is no memfd",
+        VerifyError::NotMemfd { .. } => "it is not a memfd",
         VerifyError::Seals { .. } => "a seal is missing",
-        VerifyError::NotRegular => "it is no regular file",
+        VerifyError::NotRegular => "it is not a regular file",
         VerifyError::Size { .. } => "it has another size than announced",
         VerifyError::Limit { .. } => "its length is above the limit",
         VerifyError::Sparse { .. } => "its pages are not allocated",
         VerifyError::HugePages => "it lies on huge pages",
         VerifyError::Unreadable => "it cannot be read",
-        VerifyError::NotEventfd => "it is no eventfd",
+        VerifyError::NotEventfd => "it is not an eventfd",
     };
     PeerFault::Memory { what, why }.into()
 }

@@ -39,7 +39,7 @@ rows! { instead_of_an_eventfd: is_no_eventfd {
 
 #[track_caller]
 fn is_no_eventfd(make: fn() -> OwnedFd) {
-    is_refused(RefuseCode::Protocol, "eventfd that is none", |rogue| {
+    is_refused(RefuseCode::Protocol, "is not an eventfd", |rogue| {
         let mut hello = rogue.hello;
         hello.doorbell = Doorbell::Eventfd;
         rogue.send(&Message::Hello(hello), &[]);
