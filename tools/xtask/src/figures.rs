@@ -219,9 +219,9 @@ const COLUMNS: [Column; 9] = [
         "true" => row.time("ns_median"),
         _ => format!("{}, unstable", row.time("ns_median")),
     }),
-    ("floor", "by its floor (least to most)", |row, _| spread(row)),
+    ("floor", "relative to floor (least to most)", |row, _| spread(row)),
     ("next", "the fastest other", next),
-    ("ratio", "by Bellwire's time", |row, _| row.shown("by_first", |ratio| format!("{ratio:.2}"))),
+    ("ratio", "relative to Bellwire", |row, _| row.shown("by_first", |ratio| format!("{ratio:.2}"))),
     ("rate", "a second", |row, _| row.shown("operations_per_s", count)),
     ("p50", "p50", |row, _| row.time("p50_ns")),
     ("p99", "p99", |row, _| row.time("p99_ns")),
@@ -315,7 +315,7 @@ ping-pong-64,a call,slot,one cache,true,false,60,4,4,4,0.31
         let expected = "\
 a
 <!-- figures: ping-pong show time floor next -->
-| one operation | time | by its floor (least to most) | the fastest other | placement, report |
+| one operation | time | relative to floor (least to most) | the fastest other | placement, report |
 | --- | --- | --- | --- | --- |
 | call of 64 B, and its answer | 190 ns | 1.31 (1.20 to 1.40) | iceoryx2: 3.16 | [one cache](docs/benchmarks/2026-02/README.md) |
 | a call | 749 ns | 1.50 (1.10 to 1.80) | none that is stable | [two caches](docs/benchmarks/2026-01/README.md) |
