@@ -26,7 +26,7 @@ struct Disk {
     writes: u64,
 }
 
-/// What a caller tells from other errors.
+/// Error code: no such disk.
 const NO_SUCH_DISK: u32 = 1;
 
 /// One disk, by its name.
@@ -67,7 +67,7 @@ fn read(diskstats: &Path) -> io::Result<Vec<Disk>> {
 
 fn provide(run_dir: &RunDir, diskstats: &Path, stop: &Receiver<()>) -> Result<(), Box<dyn Error>> {
     let mut builder = Server::builder(run_dir);
-    // Those of disk-stats.socket, if systemd has started this process for it.
+    // Takes the sockets of disk-stats.socket, if systemd started this process.
     builder.inherit_sockets()?;
     let file = diskstats.to_owned();
     builder.serve::<DiskStats>(move |_caller, name| {
@@ -92,7 +92,7 @@ fn provide(run_dir: &RunDir, diskstats: &Path, stop: &Receiver<()>) -> Result<()
         }
     }
     notify("STOPPING=1")?;
-    // Answers what was taken, refuses the rest, and removes the sockets.
+    // Answers the requests it has taken, refuses the others, and removes the sockets.
     server.stop();
     Ok(())
 }
