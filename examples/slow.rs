@@ -1,10 +1,10 @@
-//! Services that are slow in five ways, to try the tracer on: `docs/tracing.md` hunts each of them down. On Linux.
+//! A service that is slow in five ways, to try the tracer on: `docs/tracing.md` investigates each of them. On Linux.
 //!
 //! ```text
-//! cargo run --release --example hunts -- handler|processor|reader|stopped|lane [SECONDS]
+//! cargo run --release --example slow -- handler|processor|reader|stopped|lane [SECONDS]
 //! ```
 //!
-//! It starts a server in a process of its own and calls it. As root, `bellwire-trace` shows why it is slow.
+//! It starts a server in a process of its own and calls it. As root, `bellwire-trace` shows the cause of the delay.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
