@@ -44,12 +44,12 @@ pub struct Client<S: Service> {
     config: ClientConfig,
     phase: Phase<S>,
     backoff: Backoff,
-    /// How many sessions in a row were put off.
+    /// The number of sessions in a row that were deferred.
     put_offs: u32,
-    /// Whether the one attempt that is made at once was made, since there was a session.
+    /// Whether the immediate retry after the last session is used up.
     redialled: bool,
     crowded: u64,
-    /// How many sessions were left.
+    /// The number of sessions that ended.
     left: u64,
     /// While somebody waits for an absent provider.
     arrivals: Option<Arrivals>,

@@ -162,7 +162,7 @@ pub use asynchronous::{AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubsc
 /// assert_eq!(bytes, [&7_u64.to_le_bytes()[..], &[1, 0, 0, 0], &[3, 0, 0, 0], b"sda"].concat());
 /// ```
 ///
-/// A type that contains itself is none, since a peer could send it as deep as it likes:
+/// Recursive types are rejected, since a peer could send a message of any depth:
 ///
 /// ```compile_fail
 /// #[derive(bellwire::Message)]
@@ -171,7 +171,7 @@ pub use asynchronous::{AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubsc
 /// }
 /// ```
 ///
-/// Nor is a list of values without bytes, of which a peer could announce any number:
+/// Lists of values without bytes are rejected, since a peer could announce any number of them:
 ///
 /// ```compile_fail
 /// #[derive(bellwire::Message)]

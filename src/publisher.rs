@@ -72,20 +72,20 @@ pub trait Snapshot: 'static {
         Ok(())
     }
 
-    /// Whether a publisher tells readers what each generation changes in the one before it, by the three functions below.
-    /// Default: it does not. Then they are never called, and readers update their index from the whole snapshot.
+    /// Whether a publisher publishes the difference of each generation to the one before it, by the three functions below.
+    /// Default: no. Then they are never called, and readers update their index from the whole snapshot.
     const TELLS_CHANGES: bool = false;
 
     /// Returns what `bytes`, the next snapshot, changes in that of `index`, in a form of this service's own; `None` if that is
-    /// no shorter way, or if `bytes` are malformed.
+    /// not smaller than the snapshot, or if `bytes` are malformed.
     fn changes(index: &Self::Index, bytes: &[u8]) -> Option<Vec<u8>> {
         let _ = (index, bytes);
         None
     }
 
-    /// Updates `index` by what the provider says has changed. This comes from another process, like a snapshot: check all of
-    /// it, so that `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if it is
-    /// malformed or no change of this snapshot: the reader then takes the whole snapshot.
+    /// Updates `index` by the provider's `changes`. They come from another process, like a snapshot: check all of
+    /// them, so that `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if they are
+    /// malformed or do not apply to this snapshot: the reader then takes the whole snapshot.
     fn update_by(index: &mut Self::Index, changes: &[u8]) -> bool {
         let _ = (index, changes);
         false
@@ -98,14 +98,14 @@ pub trait Snapshot: 'static {
         Vec::new()
     }
 
-    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not.
+    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not served.
     #[cfg(feature = "netipc")]
     fn netipc() -> Option<crate::netipc::SnapshotMethod> {
         None
     }
 }
 
-/// Publishes snapshots of `T` for any number of readers, of which none costs it anything: short ones in a ring that readers
+/// Publishes snapshots of `T` for any number of readers, at no cost per reader: short ones in a ring that readers
 /// copy from, long ones each in sealed memory that readers map.
 ///
 /// Can be used from any thread. Dropping it stops nothing: the server serves the last snapshot until it stops.

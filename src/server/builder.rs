@@ -202,7 +202,7 @@ impl ServerBuilder {
     }
 
     /// Serves `S` with a function that returns a future, which runs as a task of the tokio runtime that this is called in. It may
-    /// wait as long as it likes, and no thread waits with it; a function that computes for long belongs into a
+    /// wait as long as it likes, and no thread waits with it; a function that computes for long belongs in a
     /// [worker](ServerConfig::workers) instead. The items of a batch are handled one after another.
     ///
     /// When the client cancels its request, or is gone, the future is dropped where it waits.

@@ -135,7 +135,7 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// A child of fork would write to memory that nobody reads, and get no answer that told it so.
+    /// A child of fork would write to memory that no process reads, and get no error.
     #[inline]
     fn check_here(&self) -> Result<(), CallError> {
         if self.link().is_here() { Ok(()) } else { Err(CallError::Forked) }

@@ -9,7 +9,6 @@
 //! stores `tail` (or `head`), fences and loads the peer's event index ([`Lanes::commit`]). The waiter stores its
 //! event index, fences and loads `tail` (or `head`) again ([`Lanes::arm`]). At least one of the two sees the other's
 //! store. An event index needs no clearing, because the ringer rings only when its move crosses that position.
-
 //!
 //! # Epochs
 //! A Switch record is the last record in the old memfd; the lane goes on in another one, and positions keep counting.
