@@ -209,7 +209,7 @@
 // An event.
 #define BW_EVENT 1
 
-// This subscriber was too slow: so many events were overwritten.
+// This subscriber was too slow: events were overwritten; `number` has their count.
 #define BW_MISSED 2
 
 // Another publisher has taken over and counts from 1 again.
@@ -242,7 +242,7 @@ typedef struct bw_apps bw_apps;
 // The newest snapshot of one service, which stays when the provider goes. It starts no thread. By one thread at a time.
 typedef struct bw_cache bw_cache;
 
-// Who calls, while a handler runs.
+// The caller of the running handler.
 typedef struct bw_caller bw_caller;
 
 // Ends a client's waits from other threads. Any number of threads may use it at once.
@@ -251,7 +251,7 @@ typedef struct bw_canceller bw_canceller;
 // Asks the service cgroups-lookup about cgroups. By one thread at a time.
 typedef struct bw_cgroup_lookup bw_cgroup_lookup;
 
-// All cgroups of the machine, as the service cgroups-snapshot tells them. By one thread at a time.
+// All cgroups of the machine, as the service cgroups-snapshot publishes them. By one thread at a time.
 typedef struct bw_cgroups bw_cgroups;
 
 // A client of one service, whose provider may be absent, late or restarted. It starts no thread. By one thread at a time.
@@ -604,13 +604,13 @@ int bw_cache_canceller(struct bw_cache *cache, struct bw_canceller **out, struct
 // NULL, or a cache that is never used again.
 void bw_cache_free(struct bw_cache *cache);
 
-// Returns the hash of a name: 64-bit FNV-1a. 0 for NULL or what is not UTF-8.
+// Returns the hash of a name: 64-bit FNV-1a. 0 for NULL or invalid UTF-8.
 //
 // Requires:
 // NULL, or a terminated text.
 uint64_t bw_cgroup_name_hash(const char *name);
 
-// Returns a shorter hash of a name: 32-bit FNV-1a. 0 for NULL or what is not UTF-8.
+// Returns a shorter hash of a name: 32-bit FNV-1a. 0 for NULL or invalid UTF-8.
 //
 // Requires:
 // NULL, or a terminated text.
@@ -702,7 +702,7 @@ int bw_cgroups_at(const struct bw_cgroups *cgroups,
                   struct bw_cgroup *out,
                   struct bw_error *error);
 
-// Writes a label of the cgroup of this id: what the source of its name told besides it. BW_E_ABSENT where there is none; both texts
+// Writes a label of the cgroup of this id, from the source of its name. BW_E_ABSENT if there is none; both texts
 // stay as those of the cgroup.
 //
 // Requires:
@@ -800,7 +800,7 @@ int bw_client_call_payload(struct bw_client *client,
                            struct bw_payload **answer,
                            struct bw_error *error);
 
-// Sends a one-way request: the handler runs, and nobody answers. Where the lane is full, the configured backpressure
+// Sends a one-way request: the handler runs, and no answer is sent. Where the lane is full, the configured backpressure
 // decides.
 //
 // Requires:
@@ -1107,7 +1107,7 @@ int bw_client_wait_reply(struct bw_client *client,
                          struct bw_reply *reply,
                          struct bw_error *error);
 
-// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is told. Writes 1 to `was_waited`,
+// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_waited`,
 // which may be NULL, if the request was in flight.
 //
 // Requires:

@@ -32,7 +32,7 @@ pub const BW_CGROUP_SECONDARY: u32 = 0x80;
 /// Its provider waits for its name: the name is made from the path, and may change.
 pub const BW_CGROUP_PENDING: u32 = 0x100;
 
-/// All cgroups of the machine, as the service cgroups-snapshot tells them. By one thread at a time.
+/// All cgroups of the machine, as the service cgroups-snapshot publishes them. By one thread at a time.
 pub struct bw_cgroups(SnapshotCache<CgroupsSnapshot>);
 
 /// One cgroup. Its texts stay until bw_cgroups_refresh or bw_cgroups_free.
@@ -75,7 +75,7 @@ impl From<Cgroup<'_>> for bw_cgroup {
     }
 }
 
-/// Returns the hash of a name: 64-bit FNV-1a. 0 for NULL or what is not UTF-8.
+/// Returns the hash of a name: 64-bit FNV-1a. 0 for NULL or invalid UTF-8.
 ///
 /// # Safety
 /// NULL, or a terminated text.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn bw_cgroup_name_hash(name: *const c_char) -> u64 {
     unsafe { text(name) }.ok().flatten().map_or(0, name_hash)
 }
 
-/// Returns a shorter hash of a name: 32-bit FNV-1a. 0 for NULL or what is not UTF-8.
+/// Returns a shorter hash of a name: 32-bit FNV-1a. 0 for NULL or invalid UTF-8.
 ///
 /// # Safety
 /// NULL, or a terminated text.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn bw_cgroups_at(
     unsafe { find(cgroups, out, error, |view| Ok(view.iter().nth(position).map(Into::into))) }
 }
 
-/// Writes a label of the cgroup of this id: what the source of its name told besides it. BW_E_ABSENT where there is none; both texts
+/// Writes a label of the cgroup of this id, from the source of its name. BW_E_ABSENT if there is none; both texts
 /// stay as those of the cgroup.
 ///
 /// # Safety

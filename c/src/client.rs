@@ -307,7 +307,7 @@ pub unsafe extern "C" fn bw_client_call_payload(
     unsafe { run(error, call) }
 }
 
-/// Sends a one-way request: the handler runs, and nobody answers. Where the lane is full, the configured backpressure
+/// Sends a one-way request: the handler runs, and no answer is sent. Where the lane is full, the configured backpressure
 /// decides.
 ///
 /// # Safety

@@ -15,7 +15,7 @@ use crate::server::bw_server_builder;
 
 /// An event.
 pub const BW_EVENT: u32 = 1;
-/// This subscriber was too slow: so many events were overwritten.
+/// This subscriber was too slow: events were overwritten; `number` has their count.
 pub const BW_MISSED: u32 = 2;
 /// Another publisher has taken over and counts from 1 again.
 pub const BW_RESTARTED: u32 = 3;

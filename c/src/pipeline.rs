@@ -178,7 +178,7 @@ unsafe fn take_reply(
     unsafe { run(error, take) }
 }
 
-/// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is told. Writes 1 to `was_waited`,
+/// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_waited`,
 /// which may be NULL, if the request was in flight.
 ///
 /// # Safety

@@ -16,7 +16,7 @@ pub struct bw_server_builder(pub(crate) ServerBuilder);
 /// counters at once.
 pub struct bw_server(Server);
 
-/// Who calls, while a handler runs.
+/// The caller of the running handler.
 pub struct bw_caller(*const Caller);
 
 /// The answer of a handler, while it runs.
