@@ -21,26 +21,26 @@ counter refused            requests_refused Requests that were answered without 
 counter lost               requests_lost Requests whose client went away before the answer.
 counter errors             request_errors Of those answered, requests that their handler failed, or whose answer could not be sent.
 counter panics             handler_panics Handlers that panicked.
-counter poisoned           sessions_poisoned Sessions whose client broke the protocol.
-counter unread             sessions_unread Sessions whose client took nothing for too long.
+counter poisoned           sessions_poisoned Sessions whose client violated the protocol.
+counter unread             sessions_unread Sessions whose client read nothing for too long.
 counter rings              rings Times that a client was rung.
 counter bytes_received     received_bytes Bytes of records taken.
 counter bytes_sent         sent_bytes Bytes of records written.
-counter attaches_received  attachments_received Messages that came in memory of their own.
+counter attaches_received  attachments_received Messages received in memory of their own.
 counter attaches_sent      attachments_sent Messages sent in memory of their own.
 counter grows              lane_grows Times that a lane became larger.
 counter shrinks            lane_shrinks Times that a lane became smaller.
 counter lane_full          lane_full Answers that met a full lane.
-gauge   backlog_peak       backlog_peak The most clients that waited in a row at the endpoint to be accepted.
-gauge   request_high_water request_high_water_bytes The most bytes of requests that lay in one session's lane at once.
-gauge   answer_high_water  answer_high_water_bytes The most bytes of answers that lay in one session's lane at once.
+gauge   backlog_peak       backlog_peak The most clients accepted in a row at the endpoint without emptying its backlog.
+gauge   request_high_water request_high_water_bytes The most bytes of requests in one session's lane at one time.
+gauge   answer_high_water  answer_high_water_bytes The most bytes of answers in one session's lane at one time.
 gauge   clients_by_futex   sessions_client_by_futex Sessions open now whose client is rung by a futex.
 gauge   clients_by_eventfd sessions_client_by_eventfd Sessions open now whose client is rung by an eventfd.
 gauge   clients_by_socket  sessions_client_by_socket Sessions open now whose client is rung through its socket.
 counter clients_refused    clients_refused Of the clients that were turned away, those that were refused.
 counter out_of_descriptors descriptor_shortages Times that the provider had no descriptor left for a client.
 counter out_of_memory      memory_shortages Times that the provider had no memory or maps left for a client.
-counter at_limit           lanes_at_limit Sessions whose lane of answers has become as large as it may be.
+counter at_limit           lanes_at_limit Sessions whose lane of answers has reached its maximum size.
 counter over_quota         over_quota Times that a client was refused memory above its user's quota.
 counter displaced          endpoints_displaced Times that the service's files in the run dir were removed or replaced.
 counter posted             posts One-way requests that were handled or refused.
