@@ -58,7 +58,7 @@ pub trait Service: 'static {
     /// What a client receives.
     type Response: Message;
 
-    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not.
+    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not served.
     #[cfg(feature = "netipc")]
     fn netipc() -> Option<crate::netipc::CallMethod> {
         None

@@ -216,7 +216,7 @@ pub(super) fn check_start(
     }
 }
 
-/// Returns the first field that is not as it should be.
+/// Returns the first invalid field.
 pub(super) fn check_fields(fields: &[(&'static str, bool)]) -> Result<(), PageError> {
     match fields.iter().find(|(_, is_right)| !is_right) {
         Some((field, _)) => Err(PageError::Mismatch { field }),

@@ -123,7 +123,7 @@ impl Source {
         Ok(true)
     }
 
-    /// Returns whether this source may know a cgroup's name. `rename` are the paths that a command is run for.
+    /// Returns whether this source may know a cgroup's name. A command is run only for the paths in `rename`.
     pub(super) fn concerns(&self, subject: &Subject<'_>, rename: Option<&Patterns>) -> bool {
         use Orchestrator::{Docker, K8s, Podman, Systemd, Unknown};
         let has = |name| subject.label(name).is_some();
