@@ -32,7 +32,7 @@ pub(crate) struct Watch {
     /// Start with the oldest event that the provider keeps, not with the next one
     #[arg(long)]
     pub(crate) oldest: bool,
-    /// Stop after so many events
+    /// Stop after N events
     #[arg(long, short, value_name = "N")]
     pub(crate) count: Option<u64>,
     /// How long to watch [default: until SIGINT]
@@ -48,7 +48,7 @@ pub(crate) struct Watch {
     pub(crate) method: u32,
 }
 
-/// After how long it is told why there is no session.
+/// The time after which the reason for a missing session is printed.
 const MOMENT: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
