@@ -31,8 +31,8 @@ pub(crate) struct OwnRing {
     passed: PassedRing,
 }
 
-/// A ring that a session passes to its client. Its memory is the publisher's, however many readers have it, so that it is
-/// on nobody's quota; those that were replaced are together smaller than the one in use.
+/// A ring that a session passes to its client. Its memory is the publisher's, however many readers have it, so that it counts
+/// for no quota; those that were replaced are together smaller than the one in use.
 #[derive(Clone, Debug)]
 pub(crate) struct PassedRing {
     pub(crate) ring: BroadcastRing,
@@ -93,12 +93,12 @@ impl OwnRing {
         self.passed.clone()
     }
 
-    /// Returns whether a record of so many bytes fits.
+    /// Returns whether a record of `payload` bytes fits.
     pub(crate) fn takes(&self, payload: usize) -> bool {
         payload as u64 <= self.ring.max_payload()
     }
 
-    /// Publishes a record; nobody is woken.
+    /// Publishes a record, and wakes no reader.
     #[inline]
     pub(crate) fn send(&mut self, sequence: u64, payload: &[u8]) -> Result<(), TooLong> {
         let at = self.transmitter.send(&self.memory, sequence, payload)?;

@@ -51,7 +51,7 @@ pub struct Client<S: Service> {
     crowded: u64,
     /// The number of sessions that ended.
     left: u64,
-    /// While somebody waits for an absent provider.
+    /// While a thread waits for an absent provider.
     arrivals: Option<Arrivals>,
     cancel: Arc<Cancel>,
     home: Home,

@@ -131,7 +131,7 @@ config! {
         token: Option<Token> = Token::by_default(),
         /// Users, besides this one and root or the system, whose providers are trusted. A client of root also trusts
         /// the owner of the run directory, if only root and that owner can replace what is in it, unless its program is setuid:
-        /// then whoever starts it names that directory. Default: none.
+        /// then the user that starts it chooses that directory. Default: none.
         ///
         /// A user who can create files in the run directory can take a service's name before its provider does. Such a
         /// squatter could answer in its place and read the requests. So, before it sends anything, a client checks who

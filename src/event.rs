@@ -100,11 +100,11 @@ impl<E: Event> EventPublisher<E> {
         self.publication.send([event])
     }
 
-    /// Publishes events and wakes subscribers once for all of them. Returns the number of the last one. Nobody else publishes
+    /// Publishes events and wakes subscribers once for all of them. Returns the number of the last one. No other thread publishes
     /// meanwhile, and the server waits: `events` must neither block nor use this publisher.
     ///
     /// # Errors
-    /// [`PublishError`] of the first that was not published; those before it were, those after it were not.
+    /// [`PublishError`] of the first event that was not published; the events before it were, those after it were not.
     pub fn send_all<'a>(
         &self,
         events: impl IntoIterator<Item = &'a E::Message>,
@@ -115,7 +115,7 @@ impl<E: Event> EventPublisher<E> {
         self.publication.send(events)
     }
 
-    /// Makes room for at least so many bytes of events, up to 1 GiB, of which each takes 16 and its length rounded up to 16.
+    /// Makes room for at least this many bytes of events, up to 1 GiB. Each takes 16 and its length rounded up to 16.
     /// Subscribers follow to the new memory and miss nothing that they would not have missed before.
     ///
     /// An event above a quarter of the room makes room by itself.

@@ -36,7 +36,7 @@
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | serve with futures (feature `tokio`) | `ServerBuilder::serve_async` |
-//! | notice that nobody waits for the answer any more | [`Caller::is_abandoned`] |
+//! | notice that the client no longer waits for the answer | [`Caller::is_abandoned`] |
 //! | publish a snapshot for many readers | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
 //! | learn which clients violated the protocol, stalled or were refused | [`Server::incidents`] |
 //! | read a snapshot | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |

@@ -56,7 +56,7 @@ pub trait Snapshot: 'static {
     /// Why bytes are not a valid snapshot.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Checks all of `bytes`, which another process wrote and nobody can change any more.
+    /// Checks all of `bytes`, which another process wrote and no process can change any more.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -124,7 +124,7 @@ pub trait Snapshot: 'static {
 #[derive(Debug)]
 pub struct Publisher<T: Snapshot> {
     store: Arc<Publication>,
-    /// The index of the last generation, if readers are told what changes in it. Locked while a generation is published.
+    /// The index of the last generation, if changes are published. Locked while a generation is published.
     last: Mutex<Option<T::Index>>,
     snapshot: PhantomData<fn(&T)>,
 }
@@ -182,7 +182,7 @@ impl<T: Snapshot> Publisher<T> {
         self.store.generation()
     }
 
-    /// Publishes one generation; where readers are told what changes, while no other thread does.
+    /// Publishes one generation; if changes are published, while no other thread does.
     fn and_last(
         &self,
         publish: impl FnOnce(&mut Option<T::Index>) -> Result<u64, PublishError>,
@@ -201,7 +201,7 @@ impl<T: Snapshot> Publisher<T> {
     }
 }
 
-/// Updates the index of the last generation to this one. Returns what readers are told of it, if that is much shorter.
+/// Updates the index of the last generation to this one. Returns the change for readers, if that is much shorter.
 fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec<u8>> {
     if !T::TELLS_CHANGES {
         return None;

@@ -7,7 +7,7 @@ use crate::transport::endpoint::{self, EndpointInfo, ListError};
 /// pipes.
 ///
 /// Providers and their clients must use the same one. On Linux, it must belong to the provider's user or to root, and
-/// nobody else may be able to write to it, unless it is sticky.
+/// no other user may be able to write to it, unless it is sticky.
 ///
 /// ```
 /// use bellwire::{RunDir};

@@ -198,7 +198,7 @@ pub trait Message: Sized {
         Self::decode(buffer.get(..len).unwrap_or_default())
     }
 
-    /// Parses a value from an attachment, which nobody can change. A type that holds bytes may keep it mapped.
+    /// Parses a value from an attachment, which no process can change. A type that holds bytes may keep it mapped.
     ///
     /// # Errors
     /// Like [`Message::decode`].

@@ -98,13 +98,13 @@ pub enum Delivery<M> {
         /// Its contents.
         event: M,
     },
-    /// This subscriber was too slow, and so many events were overwritten. The next delivery goes on behind them.
+    /// This subscriber was too slow: events were overwritten. The next delivery goes on behind them.
     Missed {
-        /// How many.
+        /// The number of overwritten events.
         events: u64,
     },
-    /// Another publisher has taken over and counts from 1 again. What its predecessor published last may be lost; how much,
-    /// nobody knows. The next delivery is the oldest event that this one keeps.
+    /// Another publisher has taken over and counts from 1 again. The last events of its predecessor may be lost; their number
+    /// is unknown. The next delivery is the oldest event that this one keeps.
     Restarted,
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 const VARIABLE: &str = "BELLWIRE_TOKEN";
 
 /// Separates the processes of one deployment from others that use the same run dir: 16 bytes, not all zero, chosen by
-/// whoever starts them. As text, it is 32 hexadecimal digits, the first byte first.
+/// the program that starts them. As text, it is 32 hexadecimal digits, the first byte first.
 ///
 /// A server with a token refuses clients with another one or none; a server without one admits any. It is no secret
 /// from the same user: it keeps a plugin of an old run from joining a new one.

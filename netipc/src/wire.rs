@@ -313,7 +313,7 @@ fn ack(id: u64, status: Status, agreed: Option<&Agreed>) -> [u8; ACK_LEN] {
     bytes
 }
 
-/// Returns a HELLO for whoever wants to know whether an endpoint speaks netipc: any answer says so.
+/// Returns a HELLO that probes whether an endpoint speaks netipc: any answer says so.
 pub fn hello_without_token() -> Vec<u8> {
     Proposal { token: Token::new(0), max_request: 0, max_response: 0 }.encode()
 }

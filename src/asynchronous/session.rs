@@ -192,7 +192,7 @@ where
         self.exchange_batch(requests, Limit::within(timeout)).await
     }
 
-    /// Sends a one-way request like [`Session::post`]: the provider's handler runs, and nobody answers. Waits for nothing
+    /// Sends a one-way request like [`Session::post`]: the provider's handler runs, and no answer is sent. Waits for nothing
     /// but room in the lane, as a call does, at most for the configured time.
     ///
     /// Dropping the future while it waits for room posts nothing.

@@ -39,7 +39,7 @@ pub struct Answers<'a, R> {
     malformed: &'a [(usize, Malformed)],
     /// The number of answers still due.
     due: usize,
-    /// Whether the handler has been informed that nobody waits for them.
+    /// Whether the handler has been informed that the client no longer waits for them.
     is_abandoned: bool,
     response: PhantomData<fn(&R)>,
 }
@@ -72,7 +72,7 @@ impl<R: Message> Answers<'_, R> {
         self.answer(|batch| push_failure(batch, error));
     }
 
-    /// Returns whether nobody will get these answers any more, like [`Caller::is_abandoned`]. A handler with slow
+    /// Returns whether the client no longer waits for these answers, like [`Caller::is_abandoned`]. A handler with slow
     /// items should check before each, and return when it is true: the unanswered items then count as never having
     /// reached it, and are answered with [`Status::Stopping`](crate::Status::Stopping).
     #[inline]

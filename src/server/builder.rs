@@ -146,7 +146,7 @@ impl ServerBuilder {
     /// answer that no longer fits the message becomes [`Status::TooLarge`](crate::Status::TooLarge) of that item, which always fits.
     ///
     /// # Errors
-    /// [`ServeError::Name`] when this builder serves it already; [`ServeError::Taken`] when somebody else does; others when the
+    /// [`ServeError::Name`] when this builder serves it already; [`ServeError::Taken`] when another server does; others when the
     /// endpoint cannot be created.
     pub fn serve<S: Service>(
         &mut self,

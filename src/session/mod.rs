@@ -140,7 +140,7 @@ pub(crate) enum Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Makes it a request that nobody answers.
+    /// Makes it a one-way request.
     #[inline]
     fn one_way(self) -> Self {
         match self {

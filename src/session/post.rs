@@ -12,7 +12,7 @@ use super::{Driver, Outgoing, Session};
 use crate::{CallError, Message, Service};
 
 impl<S: Service> Session<S> {
-    /// Sends a one-way request: the provider's handler runs, and nobody answers. Returns as soon as it is written:
+    /// Sends a one-way request: the provider's handler runs, and no answer is sent. Returns as soon as it is written:
     /// it waits for nothing but room, and neither end pays for an answer.
     ///
     /// When the lane is full, [`Backpressure`](crate::Backpressure) decides as for [`Session::call`]: it waits for room, at most for the session's
@@ -90,7 +90,7 @@ impl<S: Service> Session<S> {
         self.post_waiting(request.into())
     }
 
-    /// Posts many requests as one message, at most [`Session::max_batch`]: like [`Session::call_batch`], but nobody
+    /// Posts many requests as one message, at most [`Session::max_batch`]: like [`Session::call_batch`], but without
     /// answers. It counts as one.
     ///
     /// # Errors

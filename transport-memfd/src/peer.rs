@@ -2,7 +2,7 @@
     unsafe_code,
     reason = "getsockopt: rustix's SO_PEERCRED cannot express a pid of 0; getauxval: rustix has no AT_SECURE"
 )]
-//! Who is at the other end of a socket.
+//! The process at the other end of a socket.
 
 use std::fmt;
 use std::fs;

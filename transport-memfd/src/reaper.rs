@@ -1,4 +1,4 @@
-//! Closes descriptors that a peer sent and nobody verified.
+//! Closes unverified descriptors of peers.
 //!
 //! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server, or a socket on which
 //! such a descriptor is queued. So the reaper has threads of its own, started with the first descriptor. A close that does

@@ -18,7 +18,7 @@ impl<'a> Outgoing<'a> {
         Self { bytes, batch: true, one_way: false }
     }
 
-    /// Makes the request one-way: nobody answers it, and its ticket is [`ONE_WAY`](super::Ticket::ONE_WAY).
+    /// Makes the request one-way: it gets no answer, and its ticket is [`ONE_WAY`](super::Ticket::ONE_WAY).
     #[must_use]
     pub fn one_way(self) -> Self {
         Self { one_way: true, ..self }

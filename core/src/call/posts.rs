@@ -1,4 +1,4 @@
-//! One-way requests: nobody answers, and the peer's Head says which were taken.
+//! One-way requests: they get no answer, and the peer's Head says which were taken.
 
 use super::CallMachine;
 use crate::lane::Lanes;

@@ -19,7 +19,7 @@ pub const MORE: u8 = 0x02;
 /// The flag of a request that is a [batch](crate::batch), in each of its parts. Its answer is one too, if it is Ok.
 pub const BATCH: u8 = 0x04;
 
-/// The id of a request that is one-way: nobody answers it. It may be sent in parts, as a batch, or attached, like any other.
+/// The id of a request that is one-way, and gets no answer. It may be sent in parts, as a batch, or attached, like any other.
 pub const ONE_WAY: u64 = 0;
 
 /// A record's header in a lane.
