@@ -221,7 +221,9 @@ const COLUMNS: [Column; 9] = [
     }),
     ("floor", "relative to floor (least to most)", |row, _| spread(row)),
     ("next", "the fastest other", next),
-    ("ratio", "relative to Bellwire", |row, _| row.shown("by_first", |ratio| format!("{ratio:.2}"))),
+    ("ratio", "relative to Bellwire", |row, _| {
+        row.shown("by_first", |ratio| format!("{ratio:.2}"))
+    }),
     ("rate", "a second", |row, _| row.shown("operations_per_s", count)),
     ("p50", "p50", |row, _| row.time("p50_ns")),
     ("p99", "p99", |row, _| row.time("p99_ns")),
