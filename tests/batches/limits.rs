@@ -39,7 +39,7 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
             let error = session.call_batch(&numbers[..items]).unwrap_err();
             assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));
             let told = error.to_string();
-            assert!(told.contains(&items.to_string()) && told.contains("limit of 4"), "{told}");
+            assert!(told.contains(&items.to_string()) && told.contains("at most 4"), "{told}");
             let wanted = items as u64;
             assert!(matches!(error, CallError::TooManyItems { items, limit: told }
                 if (items, told) == (wanted, limit)));

@@ -153,7 +153,7 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
     late.connect().unwrap_err();
     let told = server.ask("incidents");
-    assert!(told.starts_with("1 echo: a client has to wait"), "{told}");
+    assert!(told.starts_with("1 echo: a client is delayed"), "{told}");
     assert!(told.contains("short of descriptors") && told.contains("RLIMIT_NOFILE"), "{told}");
     server.ask("restore");
     let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
