@@ -162,7 +162,7 @@ impl Reactor {
             self.resume_accepting();
         }
         if self.retry_at.is_some_and(|at| now >= at) {
-            self.retry_stalled(now);
+            self.retry_due(now);
         }
         if self.unread_at.is_some_and(|at| now >= at) {
             self.end_unread(now);

@@ -17,7 +17,7 @@ use crate::transport::clock;
 /// many, all of which a round polls.
 const ROUNDS_BEFORE_COLD: u32 = 4096;
 const LEAST_BEFORE_COLD: u32 = 256;
-/// How soon a stalled session is retried.
+/// How soon a paused session is retried.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 impl Reactor {
@@ -37,9 +37,9 @@ impl Reactor {
         let hot = u32::try_from(self.clients.hot()).unwrap_or(u32::MAX);
         let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
         let Some(session) = self.session(slot) else { return true };
-        let is_busy =
-            matches!(session.schedule, Schedule::Active { idle_turns } if idle_turns < rounds);
-        if is_busy || !matches!(session.arm(), Ok(false)) {
+        let is_idle =
+            matches!(session.schedule, Schedule::Active { idle_turns } if idle_turns >= rounds);
+        if !is_idle || !matches!(session.arm(), Ok(false)) {
             return false;
         }
         self.note_unread(slot, clock::now());
@@ -125,26 +125,26 @@ impl Reactor {
     }
 
     /// Schedules the retry of a session that waits for descriptors or memory, or whose channel is not polled.
-    pub(super) fn stall(&mut self, place: Place, retry_after: Duration) {
+    pub(super) fn retry_later(&mut self, place: Place, retry_after: Duration) {
         if let Some(entry) = self.slots.get_mut(place.slot) {
-            if !std::mem::replace(&mut entry.is_stalled, true) {
+            if !std::mem::replace(&mut entry.is_retried, true) {
                 let due = aligned(clock::now().after(retry_after), retry_after);
-                self.stalled.push((due, place));
+                self.retries.push((due, place));
                 self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
             }
         }
     }
 
-    /// Has the stalled sessions retried that are due, each in its client's share.
-    pub(super) fn retry_stalled(&mut self, now: Instant) {
+    /// Has the sessions retried that are due, each in its client's share.
+    pub(super) fn retry_due(&mut self, now: Instant) {
         let (due, rest): (Vec<_>, _) =
-            std::mem::take(&mut self.stalled).into_iter().partition(|&(due, _)| due <= now);
+            std::mem::take(&mut self.retries).into_iter().partition(|&(due, _)| due <= now);
         let next = rest.iter().map(|&(due, _)| due).min();
-        (self.stalled, self.retry_at) = (rest, next.map(|due| due.max(now.after(RETRY_AFTER))));
+        (self.retries, self.retry_at) = (rest, next.map(|due| due.max(now.after(RETRY_AFTER))));
         for (_, place) in due {
             if self.is_current(place) {
                 if let Some(entry) = self.slots.get_mut(place.slot) {
-                    entry.is_stalled = false;
+                    entry.is_retried = false;
                     self.hear(place);
                 }
             }

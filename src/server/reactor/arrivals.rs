@@ -70,7 +70,7 @@ impl Reactor {
             is_heard: false,
             is_muted: false,
             retry_after: Duration::ZERO,
-            is_stalled: false,
+            is_retried: false,
             state: SlotState::Handshake(Box::new(handshake)),
         });
         let place = Place::new(slot, session);

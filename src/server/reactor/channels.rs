@@ -68,23 +68,23 @@ impl Reactor {
             return self.end(place.slot, Why::Gone);
         }
         let Some(session) = self.session(place.slot) else { return };
-        let (comes_back, is_stalled) = (needs_channel(session.link()), session.is_stalled());
-        if is_news || is_stalled || session.has_moved() {
+        let (comes_back, is_paused) = (needs_channel(session.link()), session.is_paused());
+        if is_news || is_paused || session.has_moved() {
             self.go_on(place.slot);
         }
         if !comes_back {
             return;
         }
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
-        let is_new = is_news || is_stalled;
+        let is_new = is_news || is_paused;
         let retry_after =
             if is_new { RETRY_AFTER } else { (entry.retry_after * 2).min(LAST_RETRY_AFTER) };
         entry.retry_after = retry_after;
-        self.stall(place, retry_after);
+        self.retry_later(place, retry_after);
     }
 
-    /// Gives a session turns, even if it was stalled.
-    fn go_on(&mut self, slot: usize) {
+    /// Gives a session turns, even if it was paused.
+    pub(super) fn go_on(&mut self, slot: usize) {
         if let Some(session) = self.session(slot) {
             session.resume();
             self.activate(slot);

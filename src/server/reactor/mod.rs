@@ -87,8 +87,8 @@ pub(super) struct Reactor {
     refusals: u32,
     /// Whether the last attempt to accept failed.
     cannot_accept: bool,
-    /// Stalled sessions, each with the time of its retry: they wait for descriptors or memory, or are muted.
-    stalled: Vec<(Instant, Place)>,
+    /// Sessions that are paused, or whose channels are muted, each with the time of its retry.
+    retries: Vec<(Instant, Place)>,
     /// Whether a client was rung since the descriptors were last polled.
     has_rung: bool,
     retry_at: Option<Instant>,
@@ -115,8 +115,8 @@ struct Slot {
     is_muted: bool,
     /// If so, how long its next retry waits.
     retry_after: Duration,
-    /// Whether it is in [`Reactor::stalled`], to be retried.
-    is_stalled: bool,
+    /// Whether it is in [`Reactor::retries`].
+    is_retried: bool,
     state: SlotState,
 }
 
@@ -186,7 +186,7 @@ impl Reactor {
             accept_after: None,
             refusals: 0,
             cannot_accept: false,
-            stalled: Vec::new(),
+            retries: Vec::new(),
             has_rung: false,
             retry_at: None,
             unread: Vec::new(),
@@ -336,9 +336,11 @@ impl Reactor {
         self.has_rung |= session.rings() != rings;
         session.count_turn(work);
         self.exchanged = self.exchanged.max(session.take_exchanged());
-        if session.is_stalled() {
-            let place = Place::new(slot, session.id());
-            self.stall(place, active::RETRY_AFTER);
+        if session.is_paused() {
+            let (place, client) = (Place::new(slot, session.id()), session.client);
+            self.flush_stats(slot);
+            self.clients.deactivate(client, slot);
+            self.retry_later(place, active::RETRY_AFTER);
         }
         Ok(work)
     }
@@ -423,7 +425,7 @@ impl Reactor {
                 let _ = link.process().map(|process| self.poller.delete(process));
             }
         }
-        self.activate(slot);
+        self.go_on(slot);
     }
 
     fn is_departed(&mut self, slot: usize) -> bool {
@@ -455,7 +457,7 @@ impl Reactor {
             self.reap_for(user);
         }
         let SlotState::Open(session) = state else { return self.clients.leave(client) };
-        if session.schedule != Schedule::Armed {
+        if matches!(session.schedule, Schedule::Active { .. }) {
             self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);

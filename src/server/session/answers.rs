@@ -122,7 +122,7 @@ impl ServerSession {
         if let Some(Err(shortage)) = lent {
             // The next answers for this user would be built in vain too: pause its sessions.
             self.share.pause(self.link().now());
-            (self.over_quota, self.is_stalled) = (Some(bytes), true);
+            self.over_quota = Some(bytes);
             self.incident.get_or_insert(IncidentCause::Short(shortage));
             return self.respond(id, otherwise, &[]);
         }

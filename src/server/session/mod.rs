@@ -70,8 +70,6 @@ pub(super) struct ServerSession {
     stream_from: usize,
     /// The epoch whose size was recorded for later sessions.
     noted: u32,
-    /// Whether reading waits for descriptors, memory or the user's quota; retried every 50 ms.
-    is_stalled: bool,
     /// Whether its jobs are held back until the client has taken answers.
     is_held: bool,
     /// The number of the last request that was queued for a worker, one-way ones aside, and how many of those are queued
@@ -110,6 +108,8 @@ pub(super) enum Schedule {
     Active { idle_turns: u32 },
     /// The client will ring.
     Armed,
+    /// Reading waits for descriptors, memory or the user's quota: the reactor tries again every 50 ms.
+    Paused,
 }
 
 /// Buffers shared by all sessions of a reactor.
@@ -188,7 +188,6 @@ impl ServerSession {
             max_batch: usize::try_from(config.max_batch).unwrap_or(usize::MAX),
             attach_from: config.lane.attach_from.unwrap_or(usize::MAX),
             stream_from: config.lane.stream_from.unwrap_or(usize::MAX),
-            is_stalled: false,
             is_held: false,
             last_queued: 0,
             queued_posts: 0,
@@ -253,16 +252,19 @@ impl ServerSession {
         }
         let passed = unpublished;
         if let Some(bytes) = self.over_quota {
-            self.is_stalled |= self.share.is_paused(bytes, clock::now());
+            match self.share.is_paused(bytes, clock::now()) {
+                true => self.schedule = Schedule::Paused,
+                false => self.over_quota = None,
+            }
         }
-        if self.is_stalled {
+        if self.is_paused() {
             // No more requests are taken now, but a protocol violation must be noticed.
             self.driver.end_mut().look()?;
         }
         let has_queue = context.has_queue();
-        while taken < MOST_PER_TURN && !self.is_stalled {
+        while taken < MOST_PER_TURN && !self.is_paused() && self.over_quota.is_none() {
             if has_queue && !context.has_room(self.driver.is_blocked()) {
-                // As when the session is stalled.
+                // As when the session is paused.
                 self.driver.end_mut().look()?;
                 break;
             }
@@ -380,14 +382,17 @@ impl ServerSession {
         }
     }
 
-    /// Returns whether the session waits for descriptors or memory.
-    pub(super) fn is_stalled(&self) -> bool {
-        self.is_stalled
+    /// Returns whether the session waits for descriptors, memory or quota.
+    #[inline]
+    pub(super) fn is_paused(&self) -> bool {
+        self.schedule == Schedule::Paused
     }
 
-    /// Resumes a stalled session.
+    /// Lets a paused session be activated.
     pub(super) fn resume(&mut self) {
-        self.is_stalled = false;
+        if self.is_paused() {
+            self.schedule = Schedule::Armed;
+        }
     }
 
     /// Marks the client as gone. Returns true the first time.
@@ -420,8 +425,7 @@ impl ServerSession {
     /// Returns whether a turn would find no work: one load, for sessions polled in passing.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        let is_held_up =
-            self.driver.is_blocked() || self.is_stalled || self.has_news() || !self.end().is_open();
+        let is_held_up = self.driver.is_blocked() || self.has_news() || !self.end().is_open();
         !is_held_up && !self.has_untaken() && !self.end().has_moved()
     }
 
@@ -441,7 +445,7 @@ impl ServerSession {
     /// Returns whether the client published something new, or made the room that is awaited.
     #[inline]
     pub(super) fn has_moved(&mut self) -> bool {
-        (self.end().has_moved() && !self.is_stalled)
+        self.end().has_moved()
             || (self.driver.is_blocked() && self.driver.end_mut().has_room().unwrap_or(true))
     }
 
@@ -547,7 +551,7 @@ impl ServerSession {
             Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.note_short(shortage);
-                self.is_stalled = true;
+                self.schedule = Schedule::Paused;
                 Ok(false)
             }
         }
