@@ -1,5 +1,5 @@
 //! The seeds, through the functions that the fuzzer feeds: what broke a promise once is tried in every test run.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,43 +53,30 @@ fn every_target_has_a_program() {
 }
 
 mod random {
+    use fastrand::Rng;
+
     use super::*;
 
     /// Inputs for each target.
     const INPUTS: u64 = 2_000;
     /// How long an input is at most.
-    const LONGEST: u64 = 600;
+    const LONGEST: usize = 600;
     /// Changed copies of each seed.
     const COPIES: u64 = 100;
 
-    /// Numbers that look random: splitmix64. They are the same in each run: `ci/fuzz` looks for inputs that reach more of the
-    /// code.
-    struct Dice(u64);
+    /// They are the same in each run: `ci/fuzz` looks for inputs that reach more of the code.
+    const SEED: u64 = 0;
 
-    impl Dice {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (word ^ word >> 31) % end
+    /// Changes a few bytes, and the length now and then.
+    fn change(random: &mut Rng, bytes: &mut Vec<u8>) {
+        match random.u8(..8) {
+            0 => bytes.truncate(random.usize(..=bytes.len())),
+            1 => bytes.push(random.u8(..)),
+            _ => {}
         }
-
-        fn bytes(&mut self) -> Vec<u8> {
-            (0..self.below(LONGEST)).map(|_| self.below(256) as u8).collect()
-        }
-
-        /// Changes a few bytes, and the length now and then.
-        fn change(&mut self, bytes: &mut Vec<u8>) {
-            match self.below(8) {
-                0 => bytes.truncate(self.below(bytes.len() as u64 + 1) as usize),
-                1 => bytes.push(self.below(256) as u8),
-                _ => {}
-            }
-            for _ in 0..self.below(4) {
-                let at = self.below(bytes.len().max(1) as u64) as usize;
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = self.below(256) as u8;
-                }
+        for _ in 0..random.u8(..4) {
+            if let Some(byte) = random.choice(bytes.iter_mut()) {
+                *byte = random.u8(..);
             }
         }
     }
@@ -103,19 +90,23 @@ mod random {
     #[test]
     fn no_input_breaks_a_promise() {
         for (target, run) in TARGETS {
-            let mut dice = Dice(0);
-            (0..INPUTS).for_each(|_| holds(target, *run, &dice.bytes()));
+            let mut random = Rng::with_seed(SEED);
+            for _ in 0..INPUTS {
+                let mut input = vec![0; random.usize(..LONGEST)];
+                random.fill(&mut input);
+                holds(target, *run, &input);
+            }
         }
     }
 
     #[test]
     fn no_changed_seed_breaks_a_promise() {
-        let mut dice = Dice(0);
+        let mut random = Rng::with_seed(SEED);
         for seed in seeds::all() {
             let (_, run) = TARGETS.iter().find(|(name, _)| *name == seed.target).unwrap();
             for _ in 0..COPIES {
                 let mut input = seed.bytes.clone();
-                dice.change(&mut input);
+                change(&mut random, &mut input);
                 holds(seed.target, *run, &input);
             }
         }

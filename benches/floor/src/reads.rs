@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::sync::{AtomicU64, Ordering};
 
 /// Two words in a cache line of their own.
@@ -55,7 +57,7 @@ impl Found {
                 (at, thing)
             }));
         }
-        shuffle(&mut placed, seed);
+        Rng::with_seed(seed).shuffle(&mut placed);
         let copies = placed.into_iter().flatten().collect();
         Self { bytes, copies, next: 0 }
     }
@@ -73,24 +75,6 @@ impl Found {
         }
         Some(began.elapsed())
     }
-}
-
-/// Puts `things` into an order that no prefetcher guesses, the same for the same seed.
-pub fn shuffle<T>(things: &mut [T], seed: u64) {
-    let mut state = seed | 1;
-    for last in (1..things.len()).rev() {
-        let at = random(&mut state) % (last as u64 + 1);
-        things.swap(last, usize::try_from(at).unwrap_or(0));
-    }
-}
-
-/// The next number of a sequence that is the same for the same seed, which is not 0.
-#[inline]
-pub fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 #[cfg(test)]

@@ -2,29 +2,27 @@
 
 use std::collections::VecDeque;
 
-use bellwire_floor::reads::random;
+use fastrand::Rng;
 
 use super::Operations;
 use crate::Outcome;
 use crate::contender::{Client, ITEMS};
 use crate::handler::answer_of_item;
 
-const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-
 /// The source of the items of batches, and the expected results.
 struct Source {
     items: Vec<u64>,
     answers: Vec<u64>,
     /// Chooses lengths and starts; each end of a batch has its own, in step.
-    sent: u64,
-    taken: u64,
+    sent: Rng,
+    taken: Rng,
 }
 
 impl Source {
     fn new() -> Self {
-        let mut state = SEED;
-        let items = (0..2 * ITEMS).map(|_| random(&mut state)).collect();
-        Self { items, answers: vec![0; ITEMS], sent: SEED, taken: SEED }
+        let mut random = Rng::with_seed(7);
+        let items = (0..2 * ITEMS).map(|_| random.u64(..)).collect();
+        Self { items, answers: vec![0; ITEMS], sent: random.clone(), taken: random }
     }
 
     /// Whether `len` answers are those to the oldest batch that was not checked yet.
@@ -46,8 +44,8 @@ impl Source {
 
 /// 2 to 1 000 items.
 #[inline]
-fn batch<'a>(items: &'a [u64], state: &mut u64) -> &'a [u64] {
-    let random = random(state);
+fn batch<'a>(items: &'a [u64], choice: &mut Rng) -> &'a [u64] {
+    let random = choice.u64(..);
     let len = 2 + (random >> 32) % (ITEMS as u64 - 1);
     let from = (random & 0xffff_ffff) % ITEMS as u64;
     let (from, len) = (usize::try_from(from).unwrap_or(0), usize::try_from(len).unwrap_or(2));

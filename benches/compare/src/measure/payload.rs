@@ -1,6 +1,6 @@
 //! What is sent, and the check of the answer.
 
-use bellwire_floor::reads::random;
+use fastrand::Rng;
 
 use crate::Outcome;
 use crate::load::SMALLEST;
@@ -18,10 +18,9 @@ pub(crate) struct Payload {
 
 impl Payload {
     pub(crate) fn new(size: usize) -> Self {
-        let size = size.max(SMALLEST);
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let request = (0..size).map(|_| random(&mut state).to_be_bytes()[0]).collect();
-        Self { answer: vec![0; size], request, sent: 0, taken: 0 }
+        let mut request = vec![0; size.max(SMALLEST)];
+        Rng::with_seed(7).fill(&mut request);
+        Self { answer: vec![0; request.len()], request, sent: 0, taken: 0 }
     }
 
     /// Gives the request its next number.

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use bellwire_cgroups::CgroupEntry;
-use bellwire_floor::reads::shuffle;
+use fastrand::Rng;
 
 use super::Operations;
 use crate::Outcome;
@@ -60,7 +60,7 @@ impl LookUps {
         if keys.len() != cgroups {
             return Err(format!("a snapshot of {} cgroups, not {cgroups}", keys.len()).into());
         }
-        shuffle(&mut keys, 0x9e37_79b9_7f4a_7c15);
+        Rng::with_seed(7).shuffle(&mut keys);
         Ok(Self { keys, next: 0 })
     }
 }
