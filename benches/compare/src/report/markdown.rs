@@ -6,7 +6,7 @@ use bellwire_cli::out::{nanos, rate};
 
 use super::model::{Measured, Report};
 use super::plots::Picture;
-use super::table::{again, floor};
+use super::table::{floor, times};
 use crate::system::State;
 
 /// With links to the pictures beside it. Writing into a string cannot fail.
@@ -110,12 +110,10 @@ fn scenario(text: &mut String, measured: &Measured) {
         let by_first = measured.by_first(row).map(|ratio| format!("×{ratio:.2}"));
         let _ = writeln!(
             text,
-            "| {}{} | {} ({} to {}) | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} | {}{} |",
+            "| {}{} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} | {}{} |",
             row.contender,
             if row.stable || !row.is_main { "" } else { " **unstable**" },
-            nanos(row.ns.median),
-            nanos(row.ns.min),
-            nanos(row.ns.max),
+            times(&row.ns),
             rate(measured.a_second(row)),
             floor(row),
             by_first.unwrap_or_default(),
@@ -131,20 +129,8 @@ fn scenario(text: &mut String, measured: &Measured) {
             lost(row.is_main, row.lost.moved + row.lost.crowded),
         );
     }
-    for row in &measured.rows {
-        if let Some(first) = &row.first_attempt {
-            let _ = writeln!(text, "\n{}: {}.", row.contender, again(first));
-        }
-    }
-    if let Some(part) = measured.validation() {
-        let _ = writeln!(text, "\n{part}.");
-    }
-    for (name, ns) in &measured.other_floors {
-        let (median, min, max) = (nanos(ns.median), nanos(ns.min), nanos(ns.max));
-        let _ = writeln!(text, "\nBeside it, {name}: {median} ({min} to {max}).");
-    }
-    for (contender, why) in &measured.refused {
-        let _ = writeln!(text, "\n{contender} is left out: {why}.");
+    for note in measured.notes() {
+        let _ = writeln!(text, "\n{note}.");
     }
     text.push('\n');
 }

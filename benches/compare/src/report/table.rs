@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use bellwire_cli::out::{nanos, rate, whole_bytes};
 
-use super::model::{Attempt, Measured, Report, Row};
+use super::model::{Attempt, Lost, Measured, Report, Row};
 use crate::contender::VALIDATION;
+use crate::spread::Spread;
 
 /// All scenarios, a line for each contender.
 pub(crate) fn text(report: &Report) -> String {
@@ -24,11 +25,9 @@ fn scenario(text: &mut String, measured: &Measured) {
         let ahead = measured.ahead(row);
         let _ = writeln!(
             text,
-            "  {:<width$}  {:>9} [{} to {}]  {:>9}/s  floor {:<22} {}  {}{}",
+            "  {:<width$}  {:>30}  {:>9}/s  floor {:<22} {}  {}{}",
             row.contender,
-            nanos(row.ns.median),
-            nanos(row.ns.min),
-            nanos(row.ns.max),
+            times(&row.ns),
             rate(measured.a_second(row)),
             floor(row),
             cpu(row),
@@ -38,26 +37,9 @@ fn scenario(text: &mut String, measured: &Measured) {
         if measured.group == "reactor" {
             let _ = writeln!(text, "  {:<width$}  {}", "", of_server(row));
         }
-        if let Some(first) = &row.first_attempt {
-            let _ = writeln!(text, "  {:<width$}  {}", "", again(first));
-        }
     }
-    if let Some(part) = measured.validation() {
-        let _ = writeln!(text, "  {part}");
-    }
-    for (name, ns) in &measured.other_floors {
-        let (median, min, max) = (nanos(ns.median), nanos(ns.min), nanos(ns.max));
-        let _ = writeln!(text, "  {name}: {median} [{min} to {max}]");
-    }
-    for (contender, lost) in &measured.missing {
-        let (moved, crowded) = (lost.moved, lost.crowded);
-        let _ = writeln!(
-            text,
-            "  {contender:<width$}  no round counts: {moved} samples moved, {crowded} crowded  UNSTABLE"
-        );
-    }
-    for (contender, why) in &measured.refused {
-        let _ = writeln!(text, "  {contender:<width$}  left out: {why}");
+    for note in measured.notes() {
+        let _ = writeln!(text, "  {note}");
     }
 }
 
@@ -71,8 +53,26 @@ impl Measured {
         }
     }
 
+    /// What stands below the rows.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let first =
+            |row: &Row| Some(format!("{}: {}", row.contender, again(row.first_attempt.as_ref()?)));
+        let mut notes: Vec<_> = self.rows.iter().filter_map(first).collect();
+        notes.extend(self.validation());
+        notes.extend(self.other_floors.iter().map(|(name, ns)| format!("{name}: {}", times(ns))));
+        notes.extend(self.missing.iter().map(|(contender, Lost { moved, crowded })| {
+            format!(
+                "{contender}: no round counts: {moved} samples moved, {crowded} crowded, UNSTABLE"
+            )
+        }));
+        notes.extend(
+            self.refused.iter().map(|(contender, why)| format!("{contender}: left out: {why}")),
+        );
+        notes
+    }
+
     /// What part of each contender's time validating a snapshot is: the rest is its transport's.
-    pub(crate) fn validation(&self) -> Option<String> {
+    fn validation(&self) -> Option<String> {
         let rows = self.main_rows().filter_map(|row| {
             let part = row.ahead_of.get(VALIDATION)?.median;
             Some(format!("{part:.2} of {}", row.contender))
@@ -82,8 +82,13 @@ impl Measured {
     }
 }
 
+/// The median, with its ends.
+pub(crate) fn times(ns: &Spread) -> String {
+    format!("{} [{} to {}]", nanos(ns.median), nanos(ns.min), nanos(ns.max))
+}
+
 /// What was measured before the second attempt.
-pub(crate) fn again(first: &Attempt) -> String {
+fn again(first: &Attempt) -> String {
     let Attempt { placement, stable, lost, ns, samples } = first;
     let (median, low, high) = (nanos(ns.median), nanos(ns.middle.0), nanos(ns.middle.1));
     let (rounds, lost) = (samples.len(), lost.moved + lost.crowded);
