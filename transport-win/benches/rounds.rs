@@ -6,104 +6,62 @@ use std::time::Duration;
 
 use crate::comparisons::timed;
 
-/// One way to do a thing: takes a sample, in nanoseconds for each.
-pub(crate) struct Side<'a> {
+/// One way to do a thing: its name, and what takes a sample, in nanoseconds for each.
+pub(crate) type Side<'a> = (&'static str, Box<dyn FnMut() -> f64 + 'a>);
+
+/// Each sample is of `count`, after `warm_up` that do not count.
+pub(crate) fn side<'a>(
     name: &'static str,
-    sample: Box<dyn FnMut() -> f64 + 'a>,
-    /// How many times as long as the first side it is to take, at least.
-    target: Option<f64>,
+    warm_up: u32,
+    count: u32,
+    mut what: impl FnMut() + 'a,
+) -> Side<'a> {
+    many(name, count, move || {
+        timed(warm_up, &mut what);
+        timed(count, &mut what)
+    })
 }
 
-/// Some sides; each is compared with the first.
-pub(crate) struct Comparison<'a> {
+/// The same where `what` does `count` of them at once, and says how long they took.
+pub(crate) fn many<'a>(
     name: &'static str,
-    sides: Vec<Side<'a>>,
-    by_least: bool,
+    count: u32,
+    mut what: impl FnMut() -> Duration + 'a,
+) -> Side<'a> {
+    (name, Box::new(move || what().as_nanos() as f64 / f64::from(count)))
 }
 
 /// The middle and the ends of some samples.
 #[derive(Clone, Copy)]
-struct Spread {
-    least: f64,
-    median: f64,
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
     most: f64,
 }
 
-impl<'a> Side<'a> {
-    /// Each sample is of `count`, after `warm_up` that do not count.
-    pub(crate) fn new(
-        name: &'static str,
-        warm_up: u32,
-        count: u32,
-        mut what: impl FnMut() + 'a,
-    ) -> Self {
-        Self::many(name, count, move || {
-            timed(warm_up, &mut what);
-            timed(count, &mut what)
-        })
-    }
-
-    /// The same where `what` does `count` of them at once, and says how long they took.
-    pub(crate) fn many(
-        name: &'static str,
-        count: u32,
-        mut what: impl FnMut() -> Duration + 'a,
-    ) -> Self {
-        let sample = Box::new(move || what().as_nanos() as f64 / f64::from(count));
-        Self { name, sample, target: None }
-    }
-
-    pub(crate) fn target(self, target: f64) -> Self {
-        Self { target: Some(target), ..self }
-    }
-}
-
-impl<'a> Comparison<'a> {
-    pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, sides: Vec::new(), by_least: false }
-    }
-
-    pub(crate) fn side(mut self, side: Side<'a>) -> Self {
-        self.sides.push(side);
-        self
-    }
-
-    /// Judges by the least sample of each side, which nothing interrupted, instead of the median ratio: it says the same
-    /// of the code, whatever else the machine does.
-    pub(crate) fn by_least(self, by_least: bool) -> Self {
-        Self { by_least, ..self }
-    }
-
-    /// Prints the medians and their spread over so many rounds; whether each target is met. Whoever was first in one
-    /// round is last in the next.
-    pub(crate) fn run(mut self, rounds: usize) -> bool {
-        let mut samples = vec![Vec::new(); self.sides.len()];
-        for round in 0..rounds {
-            let count = self.sides.len();
-            for turn in 0..count {
-                let at = if round % 2 == 0 { turn } else { count - 1 - turn };
-                let sample = (self.sides[at].sample)();
-                samples[at].push(sample);
-            }
+/// Prints what each side takes over so many rounds, and its ratio to the first; returns both. Whoever was first in one round
+/// is last in the next.
+pub(crate) fn compare<const N: usize>(
+    name: &'static str,
+    rounds: usize,
+    mut sides: [Side<'_>; N],
+) -> [[Spread; 2]; N] {
+    let mut samples = [const { Vec::new() }; N];
+    for round in 0..rounds {
+        for turn in 0..N {
+            let at = if round % 2 == 0 { turn } else { N - 1 - turn };
+            samples[at].push(sides[at].1());
         }
-        println!("{}, {rounds} rounds", self.name);
-        let mut met = true;
-        for (side, taken) in self.sides.iter().zip(&samples) {
-            let ratio = Spread::of(taken.iter().zip(&samples[0]).map(|(one, first)| one / first));
-            let [one, first] = [taken, &samples[0]].map(|taken| Spread::of(taken.iter().copied()));
-            let judged = if self.by_least { one.least / first.least } else { ratio.median };
-            let reached = side.target.is_none_or(|target| judged >= target);
-            met &= reached;
-            print!("  {:<12}{one} ns", side.name);
-            print!("{:>6}{ratio} times bellwire's", "");
-            match side.target {
-                Some(target) if reached => println!(", {judged:.1}, target {target} or more: met"),
-                Some(target) => println!(", {judged:.1}, target {target} or more: MISSED"),
-                None => println!(),
-            }
-        }
-        met
     }
+    println!("{name}, {rounds} rounds");
+    let spreads = samples.each_ref().map(|taken| {
+        let ratios = taken.iter().zip(&samples[0]).map(|(one, first)| one / first);
+        [Spread::of(taken.iter().copied()), Spread::of(ratios)]
+    });
+    for ((name, _), [one, ratio]) in sides.iter().zip(&spreads) {
+        println!("  {name:<12}{one} ns      {ratio} times bellwire's");
+    }
+    spreads
 }
 
 impl Spread {
