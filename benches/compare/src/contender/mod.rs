@@ -17,7 +17,8 @@ mod validation;
 
 use std::thread;
 
-use ::bellwire_cgroups::View;
+use ::bellwire::Snapshot;
+use ::bellwire_cgroups::{CgroupsSnapshot, Index, View};
 use zerocopy::IntoBytes;
 
 use crate::Outcome;
@@ -79,6 +80,30 @@ fn serve_each<T: Send + 'static>(
         }
     })?;
     Ok(())
+}
+
+/// Answers whole messages, or takes those of a one-way load, until an empty one: the client is gone.
+#[inline]
+fn serve_messages<E>(
+    load: &Load,
+    handler: Handler,
+    mut receive: impl FnMut(&mut [u8]) -> Result<usize, E>,
+    mut send: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let is_one_way = load.is_one_way();
+    let mut buffer = vec![0; load.longest()];
+    loop {
+        let len = receive(&mut buffer)?;
+        let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
+            return Ok(());
+        };
+        if is_one_way {
+            handler.take(message);
+        } else {
+            handler.answer(message);
+            send(message)?;
+        }
+    }
 }
 
 /// A running server, in the hands of the harness.
@@ -214,6 +239,25 @@ fn put(message: &[u8], into: &mut [u8]) -> Outcome<usize> {
     let into = into.get_mut(..message.len()).ok_or("an answer that is too long")?;
     into.copy_from_slice(message);
     Ok(message.len())
+}
+
+/// A snapshot's index, where a reader has validated one: as Bellwire's reader does, against the one before it.
+#[derive(Default)]
+struct Indexed(Option<Index>);
+
+impl Indexed {
+    #[inline]
+    fn update(&mut self, bytes: &[u8]) -> Outcome<()> {
+        match &mut self.0 {
+            Some(index) => CgroupsSnapshot::update(index, bytes)?,
+            None => self.0 = Some(CgroupsSnapshot::validate(bytes)?),
+        }
+        Ok(())
+    }
+
+    fn view(&self) -> Outcome<View<'_>> {
+        Ok(self.0.as_ref().ok_or("nothing was published")?.view())
+    }
 }
 
 /// What a report says about a contender.

@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
 use super::streams::linux;
-use super::{About, Contender, Counters, put, serve_each, shown_by_another};
+use super::{About, Contender, Counters, put, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
@@ -55,31 +55,15 @@ impl Contender for Mqueue {
             mq_unlink(answers.as_str())?;
             Ok(queues)
         };
+        // A client says goodbye by an empty message: a queue has no end.
         serve_each(Self::NAME, accept, move |(requests, answers)| {
-            Ok(serve(&requests, &answers, &load, handler)?)
+            let receive = |buffer: &mut [u8]| requests.receive(buffer);
+            Ok(serve_messages(&load, handler, receive, |answer| answers.send(answer))?)
         })
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         measure.run(|| Connection::connect(place, load))
-    }
-}
-
-/// Until the client says goodbye by an empty message: a queue has no end.
-fn serve(requests: &Queue, answers: &Queue, load: &Load, handler: Handler) -> Result<(), Errno> {
-    let is_one_way = load.is_one_way();
-    let mut buffer = vec![0; load.longest()];
-    loop {
-        let len = requests.receive(&mut buffer)?;
-        let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
-            return Ok(());
-        };
-        if is_one_way {
-            handler.take(message);
-        } else {
-            handler.answer(message);
-            answers.send(message)?;
-        }
     }
 }
 

@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire::Snapshot;
-use bellwire_cgroups::{CgroupsSnapshot, Index, View};
+use bellwire_cgroups::View;
 use bellwire_floor::process::{pass, passed};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -16,7 +15,7 @@ use rustix::net::{
     bind, connect, listen, recv, send, socket_with, socketpair,
 };
 
-use super::{About, Contender, Counters, Server, serve_each};
+use super::{About, Contender, Counters, Indexed, Server, serve_each, serve_messages};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
@@ -133,9 +132,13 @@ impl<K: Kind> Contender for Packets<K> {
         let (published, readers) = (Published::default(), Readers::default());
         let connected = Arc::clone(&readers);
         let (load, shelf) = (*load, Arc::clone(&published));
-        let serve = move |socket| match load.work {
+        let serve = move |socket: OwnedFd| match load.work {
             Work::Refresh { .. } => Ok(serve_snapshots(&socket, &shelf)?),
-            _ => Ok(serve_messages(&socket, handler, &load)?),
+            // Until the client has closed its end.
+            _ => {
+                let receive = |buffer: &mut [u8]| receive(&socket, buffer);
+                Ok(serve_messages(&load, handler, receive, |answer| transmit(&socket, answer))?)
+            }
         };
         let accept = move || {
             if let Work::Sessions { .. } = load.work {
@@ -173,24 +176,6 @@ impl Server for Listening {
             readers.iter().try_for_each(|reader| transmit(reader, event))?;
         }
         Ok(())
-    }
-}
-
-/// Until the client has closed its end.
-fn serve_messages(socket: &OwnedFd, handler: Handler, load: &Load) -> Result<(), Errno> {
-    let is_one_way = load.is_one_way();
-    let mut buffer = vec![0; load.longest()];
-    loop {
-        let len = receive(socket, &mut buffer)?;
-        let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
-            return Ok(());
-        };
-        if is_one_way {
-            handler.take(message);
-        } else {
-            handler.answer(message);
-            transmit(socket, message)?;
-        }
     }
 }
 
@@ -291,13 +276,13 @@ struct Reader {
     connection: Connection,
     generation: u64,
     bytes: Vec<u8>,
-    index: Option<Index>,
+    index: Indexed,
 }
 
 impl Reader {
     fn connect<K: Kind>(path: &PathBuf) -> Outcome<Self> {
         let connection = Connection::connect::<K>(path)?;
-        Ok(Self { connection, generation: 0, bytes: Vec::new(), index: None })
+        Ok(Self { connection, generation: 0, bytes: Vec::new(), index: Indexed::default() })
     }
 }
 
@@ -319,16 +304,13 @@ impl super::Client for Reader {
                 return Err("a snapshot that ends too soon".into());
             }
         }
-        match &mut self.index {
-            Some(index) => CgroupsSnapshot::update(index, &self.bytes)?,
-            None => self.index = Some(CgroupsSnapshot::validate(&self.bytes)?),
-        }
+        self.index.update(&self.bytes)?;
         self.generation = u64::from_le_bytes(generation.try_into()?);
         Ok(true)
     }
 
     fn snapshot(&self) -> Outcome<View<'_>> {
-        Ok(self.index.as_ref().ok_or("nothing was published")?.view())
+        self.index.view()
     }
 }
 

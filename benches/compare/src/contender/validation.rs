@@ -1,9 +1,8 @@
 //! What every reader of a snapshot does, whatever carries it: validating and indexing, and no transport.
 
-use bellwire::Snapshot;
-use bellwire_cgroups::{CgroupsSnapshot, Index, View};
+use bellwire_cgroups::View;
 
-use super::{About, Client, Contender, Server};
+use super::{About, Client, Contender, Indexed, Server};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -43,7 +42,9 @@ impl Contender for Validation {
         let Work::Refresh { cgroups, .. } = load.work else {
             return Err("this reader has snapshots only".into());
         };
-        measure.run(|| Ok(Reader { generations: generations(cgroups)?, next: 0, index: None }))
+        measure.run(|| {
+            Ok(Reader { generations: generations(cgroups)?, next: 0, index: Indexed::default() })
+        })
     }
 }
 
@@ -57,7 +58,7 @@ impl Server for Idle {
 struct Reader {
     generations: Vec<Vec<u8>>,
     next: usize,
-    index: Option<Index>,
+    index: Indexed,
 }
 
 impl Client for Reader {
@@ -65,14 +66,11 @@ impl Client for Reader {
     fn refresh(&mut self) -> Outcome<bool> {
         let bytes = self.generations.get(self.next).ok_or("no generations")?;
         self.next = (self.next + 1) % self.generations.len();
-        match &mut self.index {
-            Some(index) => CgroupsSnapshot::update(index, bytes)?,
-            None => self.index = Some(CgroupsSnapshot::validate(bytes)?),
-        }
+        self.index.update(bytes)?;
         Ok(true)
     }
 
     fn snapshot(&self) -> Outcome<View<'_>> {
-        Ok(self.index.as_ref().ok_or("nothing was published")?.view())
+        self.index.view()
     }
 }

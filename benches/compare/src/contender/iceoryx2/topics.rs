@@ -7,15 +7,14 @@ use ::iceoryx2::port::publisher::Publisher;
 use ::iceoryx2::port::subscriber::Subscriber;
 use ::iceoryx2::prelude::Node;
 use ::iceoryx2::sample::Sample;
-use bellwire::Snapshot;
-use bellwire_cgroups::{CgroupsSnapshot, Index, View};
+use bellwire_cgroups::View;
 
 use super::form::{Form, Topic};
 use super::serving::{End, Ready, Serving};
 use super::wait::{Polling, Wait};
 use super::{Ipc, QUEUE, greet, name, node, problem, queue};
 use crate::Outcome;
-use crate::contender::{Client, Counters, put};
+use crate::contender::{Client, Counters, Indexed, put};
 use crate::handler::Handler;
 use crate::load::{Load, Place};
 use crate::measure::Measure;
@@ -160,7 +159,10 @@ pub(super) fn measure_events<F: Form + ?Sized>(
 
 pub(super) fn measure_snapshots(place: &Place, measure: Measure<'_>) -> Outcome<()> {
     let node = node()?;
-    measure.run(|| Ok(Reader { subscriber: SNAPSHOTS.subscriber(&node, place)?, held: None }))
+    measure.run(|| {
+        let subscriber = SNAPSHOTS.subscriber(&node, place)?;
+        Ok(Reader { subscriber, _held: None, index: Indexed::default() })
+    })
 }
 
 /// A publisher and a subscriber, which polls; a reader of events publishes nothing.
@@ -198,16 +200,11 @@ impl<F: Form + ?Sized> Client for Pair<F> {
     }
 }
 
-/// The newest sample, and the index of its cgroups.
-struct Held {
-    sample: Sample<Ipc, [u8], ()>,
-    index: Index,
-}
-
-/// A subscriber, and the sample that it holds.
+/// A subscriber, the newest sample, which it holds, and the index of its cgroups.
 struct Reader {
     subscriber: Subscriber<Ipc, [u8], ()>,
-    held: Option<Held>,
+    _held: Option<Sample<Ipc, [u8], ()>>,
+    index: Indexed,
 }
 
 impl Client for Reader {
@@ -216,17 +213,12 @@ impl Client for Reader {
         let Some(sample) = <[u8]>::sample(&self.subscriber)? else {
             return Ok(false);
         };
-        if let Some(held) = &mut self.held {
-            CgroupsSnapshot::update(&mut held.index, <[u8]>::bytes(&sample))?;
-            held.sample = sample;
-        } else {
-            let index = CgroupsSnapshot::validate(<[u8]>::bytes(&sample))?;
-            self.held = Some(Held { sample, index });
-        }
+        self.index.update(<[u8]>::bytes(&sample))?;
+        self._held = Some(sample);
         Ok(true)
     }
 
     fn snapshot(&self) -> Outcome<View<'_>> {
-        Ok(self.held.as_ref().ok_or("nothing was published")?.index.view())
+        self.index.view()
     }
 }

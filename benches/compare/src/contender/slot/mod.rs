@@ -9,7 +9,7 @@ use std::path::Path;
 use bellwire_floor::shared::Region;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, serve_each, shown_by_another};
+use super::{About, Contender, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -54,7 +54,12 @@ impl Contender for Slot {
             remove_file(path)?;
             Ok(pair)
         };
-        serve_each(Self::NAME, accept, move |pair| pair.serve(&load, handler))
+        // Until the client has closed its buffers.
+        serve_each(Self::NAME, accept, move |Pair { requests, answers }| {
+            let receive = |buffer: &mut [u8]| requests.take(buffer, Patience::Endless);
+            let send = |answer: &[u8]| answers.put(answer, Patience::Endless);
+            serve_messages(&load, handler, receive, send)
+        })
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -89,22 +94,6 @@ impl Pair {
             requests: Queue::new(memory, 0, longest, slots)?,
             answers: Queue::new(memory, Queue::size(longest, slots), longest, slots)?,
         })
-    }
-
-    /// Until the client has closed its buffers.
-    fn serve(&self, load: &Load, handler: Handler) -> Outcome<()> {
-        let is_one_way = load.is_one_way();
-        let mut buffer = vec![0; load.longest()];
-        loop {
-            let len = self.requests.take(&mut buffer, Patience::Endless)?;
-            let message = buffer.get_mut(..len).unwrap_or_default();
-            if is_one_way {
-                handler.take(message);
-            } else {
-                handler.answer(message);
-                self.answers.put(message, Patience::Endless)?;
-            }
-        }
     }
 }
 
