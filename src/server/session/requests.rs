@@ -56,27 +56,31 @@ impl ServerSession {
                 return self.respond(id, Status::Malformed, &[]);
             }
             Handler::Snapshot(store) => return self.published(id, len, context, &store.clone()),
-            Handler::Call(handler) if context.workers.is_empty() => handler,
-            Handler::Call(_) | Handler::Task(_) => {
+            Handler::Task(_) => {
                 let request = take_away(&mut context.scratch.request, len);
                 return self.submit(id, JobPayload::Bytes(request), len, context);
             }
+            Handler::Call(handler) => handler,
         };
         let Scratch { request, answer } = context.scratch;
-        answer.clear();
-        let sampled = self.driver.end().observer().is_handling();
-        let incoming = Request::Buffer(request, len);
-        let status = match sampled {
-            false => handler.call(&self.caller, incoming, answer),
-            true => handler.call_traced(&self.caller, incoming, answer),
-        };
-        if len >= payload::WORTH_KEEPING {
-            payload::refill(request);
+        if context.workers.is_empty() {
+            answer.clear();
+            let sampled = self.driver.end().observer().is_handling();
+            let incoming = Request::Buffer(request, len);
+            let status = match sampled {
+                false => handler.call(&self.caller, incoming, answer),
+                true => handler.call_traced(&self.caller, incoming, answer),
+            };
+            if len >= payload::WORTH_KEEPING {
+                payload::refill(request);
+            }
+            return match self.try_deliver(id, status, answer) {
+                true => Ok(()),
+                false => self.deliver(id, status, answer),
+            };
         }
-        match self.try_deliver(id, status, answer) {
-            true => Ok(()),
-            false => self.deliver(id, status, answer),
-        }
+        let request = take_away(request, len);
+        self.submit(id, JobPayload::Bytes(request), len, context)
     }
 
     /// Handles many requests in one message.
