@@ -140,14 +140,19 @@ impl OwnRange {
     pub fn write_record(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
         let to = self.place(offset, HEADER + payload.len());
         if payload.len() > SHORT || !to.cast::<u64>().is_aligned() {
-            self.write(offset, &header);
-            self.write(offset + HEADER, payload);
-            return;
+            return self.write_apart(offset, header, payload);
         }
         // SAFETY: inside the range, which is mapped for writing, and aligned; this is not Sync, and nothing else writes there.
         let behind = unsafe { write_words(to, &header) };
         // SAFETY: the same, behind the header, whose size is a multiple of a word's.
         unsafe { write_words(behind, payload) };
+    }
+
+    /// Takes the header by value: if `write_record` lent it, each header would go through the stack.
+    #[inline(never)]
+    fn write_apart(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
+        self.write(offset, &header);
+        self.write(offset + HEADER, payload);
     }
 
     /// Returns the address of `len` writable bytes at `offset`.
