@@ -265,7 +265,7 @@ fn posts(client: &mut Client<Echo>) -> Outcome {
 
 fn snapshots(run_dir: &RunDir, config: ClientConfig) -> Outcome {
     let contract = Contract::new(SNAPSHOTS.parse()?);
-    let mut cache = SnapshotCache::<Dynamic>::of(run_dir, contract, config);
+    let mut cache = SnapshotCache::<Dynamic>::with_contract(run_dir, contract, config);
     let mut lengths = BTreeSet::new();
     let begun = Instant::now();
     while lengths.len() < 5 {

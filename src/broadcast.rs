@@ -189,8 +189,8 @@ impl PeerRing {
     }
 
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        self.receiver.has_news(&self.memory)
+    pub(crate) fn has_new_records(&self) -> bool {
+        self.receiver.has_new_records(&self.memory)
     }
 
     /// See [`Receiver::try_next`].

@@ -1,6 +1,6 @@
 mod fetch;
 mod held;
-mod look;
+mod liveness;
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::{
     CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, Service, State,
 };
 pub use held::Current;
-use held::Held;
-pub(crate) use look::Look;
+use held::HeldSnapshot;
+pub(crate) use liveness::LivenessCheck;
 
 /// The newest snapshot of `T`, in immutable memory, validated once, and kept when its provider is gone.
 ///
 /// When nothing changed, [`SnapshotCache::refresh`] costs two loads. A changed snapshot of up to 256 KiB costs loads and a
 /// copy out of the provider's broadcast ring, and neither a system call nor anything that the provider does; where the provider
-/// tells what changed ([`Snapshot::TELLS_CHANGES`]), whatever its length, only this is copied and checked. A longer one
+/// tells what changed ([`Snapshot::PUBLISHES_DELTAS`]), whatever its length, only this is copied and checked. A longer one
 /// otherwise, or the first one, costs one message, one descriptor and one `mmap`. A refresh never blocks.
 ///
 /// ```
@@ -40,7 +40,7 @@ pub(crate) use look::Look;
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
     pub(crate) client: Client<Fetch<T>>,
-    held: Option<Held<T>>,
+    held: Option<HeldSnapshot<T>>,
     /// For the next snapshot that is copied; the buffer of the one before last.
     spare: Vec<u8>,
     /// The last board generation that was handled; `None` on a new session.
@@ -48,7 +48,7 @@ pub struct SnapshotCache<T: Snapshot> {
     /// Whether the provider was present at the last refresh.
     is_there: bool,
     timeout: Duration,
-    look: Look,
+    liveness: LivenessCheck,
     trace: ReaderTrace,
 }
 
@@ -128,7 +128,7 @@ impl<T: Snapshot> Service for Fetch<T> {
 
 impl SnapshotCache<Dynamic> {
     /// Creates a cache of snapshots that are known only at run time.
-    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+    pub fn with_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
         Self::of_contract(run_dir, contract.idempotent(true), config)
     }
 }
@@ -154,7 +154,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             seen: None,
             is_there: false,
             timeout,
-            look: Look::default(),
+            liveness: LivenessCheck::default(),
             trace: ReaderTrace::default(),
         }
     }
@@ -172,7 +172,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     #[inline]
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         if let (Some(seen), Some(session)) = (self.seen, self.client.session()) {
-            if session.board().generation() == seen && self.look.is_alive(session) {
+            if session.board().generation() == seen && self.liveness.is_alive(session) {
                 return Ok(if self.held.is_some() {
                     Refreshed::Unchanged
                 } else {
@@ -254,7 +254,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             // The next refresh says that the provider is gone.
             Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => Ok(true),
             Err(error) => {
-                if error.is_of_session() {
+                if error.is_session_fatal() {
                     self.client.lost();
                 }
                 Err(error.into())
@@ -339,7 +339,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         let Some(session) = self.client.session() else { return Ok(false) };
         if session.asked_since().is_none() {
             let Some(seen) = seen else { return Ok(true) };
-            let is_over = session.board().is_stopped() || !self.look.is_alive(session);
+            let is_over = session.board().is_stopped() || !self.liveness.is_alive(session);
             // What was published since is there; what comes later is rung for.
             if is_over || session.board().generation() != seen {
                 return Ok(true);

@@ -13,7 +13,7 @@ use crate::connect::{Connecting, Progress};
 use crate::transport::arrivals::{self, Arrivals};
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
-use crate::transport::fork::Home;
+use crate::transport::fork::OwnerProcess;
 use crate::transport::object::AsObject;
 #[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
@@ -45,16 +45,16 @@ pub struct Client<S: Service> {
     phase: Phase<S>,
     backoff: Backoff,
     /// The number of sessions in a row that were deferred.
-    put_offs: u32,
+    deferrals: u32,
     /// Whether the immediate retry after the last session is used up.
-    redialled: bool,
-    crowded: u64,
+    immediate_retry_used: bool,
+    backlog_rejections: u64,
     /// The number of sessions that ended.
     left: u64,
     /// While a thread waits for an absent provider.
     arrivals: Option<Arrivals>,
     cancel: Arc<Cancel>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 /// What a client knows about its provider.
@@ -120,7 +120,7 @@ enum Phase<S: Service> {
 
 impl Client<Dynamic> {
     /// Creates a client of a service that is known only at run time.
-    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+    pub fn with_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
         Self::of_contract(run_dir, contract, config)
     }
 }
@@ -151,21 +151,21 @@ impl<S: Service> Client<S> {
             contract,
             phase: Phase::Without(ConnectError::Absent),
             backoff: Backoff::of(config.backoff),
-            put_offs: 0,
-            redialled: false,
+            deferrals: 0,
+            immediate_retry_used: false,
             config,
-            crowded: 0,
+            backlog_rejections: 0,
             left: 0,
             arrivals: None,
             cancel: Arc::default(),
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
         }
     }
 
     /// Advances the client as far as possible without blocking: connects if a retry is due, handles the provider's
     /// next handshake message, or notices that the provider is gone. An absent service is a state, not an error.
     pub fn refresh(&mut self) -> State {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return self.state();
         }
         if let Phase::Ready(session) = &self.phase {
@@ -173,7 +173,7 @@ impl<S: Service> Client<S> {
                 self.lost();
             }
         }
-        self.leave_unread();
+        self.close_if_stalled();
         // If the run dir can no longer be watched, the next request for the descriptor says so.
         let _ = self.take_arrivals();
         // Does not block.
@@ -183,7 +183,7 @@ impl<S: Service> Client<S> {
 
     /// Returns the state after the last step.
     pub fn state(&self) -> State {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             let (kind, reason) = (ErrorKind::Forked, CallError::Forked.to_string().into());
             return State::Failed { kind, reason };
         }
@@ -276,8 +276,8 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns how often connecting failed because the provider's backlog was full.
-    pub fn crowded(&self) -> u64 {
-        self.crowded
+    pub fn backlog_rejections(&self) -> u64 {
+        self.backlog_rejections
     }
 
     /// Opens a session. Waits for the provider's answers and for room in its backlog, but not for an absent provider.
@@ -286,7 +286,7 @@ impl<S: Service> Client<S> {
     /// [`CallError`] with the reason why there is none.
     pub fn connect(&mut self) -> Result<&mut Session<S>, CallError> {
         // With a session, the clock would cost more than a one-way request.
-        if !self.is_here() || !matches!(self.phase, Phase::Ready(_)) {
+        if !self.is_owner_process() || !matches!(self.phase, Phase::Ready(_)) {
             self.connect_until(clock::now().after(self.config.connect_timeout))?;
         }
         self.ready()
@@ -380,12 +380,12 @@ impl<S: Service> Client<S> {
         until: &mut Deadline,
         call: impl FnOnce(&mut Session<S>, &mut Deadline) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return Err(CallError::Forked);
         }
-        if !error.is_of_session() {
+        if !error.is_session_fatal() {
             if matches!(error, CallError::Deadline { .. }) {
-                self.leave_unread();
+                self.close_if_stalled();
             }
             return Err(self.uncancel(error));
         }
@@ -395,7 +395,7 @@ impl<S: Service> Client<S> {
         }
         let Ok(session) = self.session_by(until) else { return Err(error) };
         let answer = call(session, until);
-        if answer.as_ref().is_err_and(CallError::is_of_session) {
+        if answer.as_ref().is_err_and(CallError::is_session_fatal) {
             self.lost();
         }
         answer.map_err(|error| self.uncancel(error))
@@ -412,7 +412,7 @@ impl<S: Service> Client<S> {
     /// Takes one step towards a session and hands it out; returns `None` while one is being opened.
     #[cfg(feature = "tokio")]
     pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return Err(CallError::Forked);
         }
         self.advance(clock::now());
@@ -446,24 +446,24 @@ impl<S: Service> Client<S> {
     }
 
     /// Drops a session whose provider is overloaded, and schedules a retry.
-    pub(crate) fn put_off(&mut self) {
-        let put_offs = self.put_offs.saturating_add(1);
+    pub(crate) fn defer(&mut self) {
+        let deferrals = self.deferrals.saturating_add(1);
         self.lost();
-        self.put_offs = put_offs;
+        self.deferrals = deferrals;
         self.backoff.failed(clock::now());
     }
 
     /// Returns whether the pause before the next attempt has to pass. A provider that declined once may have stopped, and its
     /// successor listen already.
     fn is_paused(&self) -> bool {
-        self.put_offs > 1
+        self.deferrals > 1
     }
 
     /// Closes a session whose provider has taken nothing for longer than configured.
-    fn leave_unread(&mut self) {
+    fn close_if_stalled(&mut self) {
         if let Phase::Ready(session) = &mut self.phase {
-            if session.is_left_unread() {
-                session.leave(CloseReason::Unread);
+            if session.is_peer_stalled() {
+                session.set_close_reason(CloseReason::Unread);
                 self.lost();
             }
         }
@@ -472,7 +472,7 @@ impl<S: Service> Client<S> {
     /// Drops a session that is over.
     pub(crate) fn lost(&mut self) {
         self.left += 1;
-        self.put_offs = 0;
+        self.deferrals = 0;
         self.cancel.lock().session = None;
         self.phase = Phase::Without(ConnectError::Absent);
     }
@@ -495,12 +495,15 @@ impl<S: Service> Client<S> {
             };
         let progress = match progress {
             // Whoever listened stops, or was killed: its successor may listen already.
-            Err(error) if error.is_of_leaver() && !std::mem::replace(&mut self.redialled, true) => {
+            Err(error)
+                if error.is_provider_leaving()
+                    && !std::mem::replace(&mut self.immediate_retry_used, true) =>
+            {
                 self.dial(patience).and_then(Connecting::advance)
             }
             progress => progress,
         };
-        self.settle(progress, now, patience);
+        self.apply(progress, now, patience);
     }
 
     /// Connects to the provider and sends it the first message.
@@ -510,20 +513,15 @@ impl<S: Service> Client<S> {
     }
 
     /// Takes note of how a step went, which was taken at `now`.
-    fn settle(
-        &mut self,
-        progress: Result<Progress, ConnectError>,
-        now: Instant,
-        patience: Instant,
-    ) {
+    fn apply(&mut self, progress: Result<Progress, ConnectError>, now: Instant, patience: Instant) {
         match progress {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
             Ok(Progress::Open(opened)) => {
-                match self.put_offs {
+                match self.deferrals {
                     0 => self.backoff.succeeded(),
                     _ => self.backoff.retried(),
                 }
-                self.redialled = false;
+                self.immediate_retry_used = false;
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.arrivals = None;
@@ -536,20 +534,20 @@ impl<S: Service> Client<S> {
                 if !is_full || patience <= now {
                     self.backoff.failed(now);
                 }
-                self.crowded += u64::from(is_full);
+                self.backlog_rejections += u64::from(is_full);
                 self.phase = Phase::Without(error);
             }
         }
     }
 
     /// Returns whether this is the process that created the client, not a forked child.
-    pub(crate) fn is_here(&self) -> bool {
-        self.home.is_here()
+    pub(crate) fn is_owner_process(&self) -> bool {
+        self.owner_process.is_owner_process()
     }
 
     /// Steps until a session is open, waiting for the provider's answers.
     pub(crate) fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return Err(CallError::Forked);
         }
         loop {

@@ -21,7 +21,7 @@ use crate::trace::{self, ClientTrace};
 use crate::transport::doorbell::{self, Event};
 use crate::transport::endpoint;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
-use crate::transport::memory::Lender;
+use crate::transport::memory::LoanAccount;
 use crate::transport::object::{AsObject, Borrowed, Owned};
 use crate::transport::pass::{Channel, ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials, User};
@@ -54,7 +54,7 @@ pub(crate) struct Connecting {
     hello: Hello,
     shrink_after: Duration,
     /// What this end made of its own, until it is passed.
-    made: Option<Made>,
+    made: Option<LocalMemory>,
     mapped: Option<Mapped>,
 }
 
@@ -62,7 +62,7 @@ const MAKE_EVENT: &str = "create an event to be rung by";
 
 /// This end's memory, what to pass of it, and its doorbell.
 #[derive(Debug)]
-struct Made {
+struct LocalMemory {
     memory: (OwnEnd, Owned, Owned),
     event: Option<Event>,
 }
@@ -116,7 +116,7 @@ impl Connecting {
     ) -> Result<Self, ConnectError> {
         let (channel, credentials) = dial(run_dir, service, config, patience)?;
         let LaneConfig { size, limits, shrink_after, .. } = config.lane;
-        let lane = limits.beside_page(learned::opening(service, Role::Client, &config.lane));
+        let lane = limits.lane_within_limit(learned::opening(service, Role::Client, &config.lane));
         let hello = Hello {
             versions: PROTOCOL,
             features: trace::FEATURES,
@@ -140,7 +140,7 @@ impl Connecting {
         let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
         say(&channel, &machine.hello(), &[])?;
         // Made while the provider wakes up and makes its own, which takes as long.
-        let made = Made::make(&hello)?;
+        let made = LocalMemory::make(&hello)?;
         Ok(Self {
             channel,
             machine,
@@ -242,7 +242,8 @@ impl Connecting {
         let board = Board::check(board, self.service).map_err(protocol)?;
         // The number of descriptors was checked: this one is present if the server's doorbell is an event.
         let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
-        let Some(Made { memory: (own, passed_page, passed_lane), event }) = self.made.take() else {
+        let Some(LocalMemory { memory: (own, passed_page, passed_lane), event }) = self.made.take()
+        else {
             return Err(protocol("WELCOME twice"));
         };
         start_page(&own.page, Role::Client, welcome.session, self.service, self.hello.lane);
@@ -292,7 +293,7 @@ impl Connecting {
     }
 }
 
-impl Made {
+impl LocalMemory {
     /// Makes what the client passes. The number of its session is not known yet: the kernel's name of the memory has this process's.
     fn make(hello: &Hello) -> Result<Self, ConnectError> {
         let pid = std::process::id().into();
@@ -313,12 +314,12 @@ pub(crate) fn make_memory(
     service: ServiceName,
     number: u64,
     lane: Geometry,
-    lender: Option<&Lender>,
+    account: Option<&LoanAccount>,
 ) -> Result<(OwnEnd, Owned, Owned), RegionError> {
     let region = |what, size| {
         let name = memory_name(what, role, service, number);
-        match lender {
-            Some(lender) => OwnRegion::lend(lender, &name, size, |_| {}),
+        match account {
+            Some(account) => OwnRegion::lend(account, &name, size, |_| {}),
             None => OwnRegion::create(&name, size, |_| {}),
         }
     };

@@ -6,7 +6,7 @@ use crate::transport::object::Borrowed;
 use crate::transport::pass::{Channel, ReceiveError, Received, SendError};
 
 /// More objects than any message has. The handshake reports a wrong count with both numbers.
-const MOST_OBJECTS: usize = 16;
+const MAX_OBJECTS: usize = 16;
 
 /// A received control message, still in bytes, with its objects.
 pub(crate) struct Incoming {
@@ -18,7 +18,7 @@ impl Incoming {
     /// Returns the next message, if one has arrived. Never waits.
     pub(crate) fn receive(channel: &Channel) -> Result<Option<Self>, ReceiveError> {
         let mut bytes = [0; MAX_CONTROL];
-        match channel.receive(&mut bytes, MOST_OBJECTS) {
+        match channel.receive(&mut bytes, MAX_OBJECTS) {
             Ok(received) => Ok(Some(Self { bytes, received })),
             Err(ReceiveError::WouldBlock) => Ok(None),
             Err(error) => Err(error),

@@ -5,7 +5,7 @@ use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{CloseReason, RefuseCode, Status, Versions};
-use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName, Whose};
+use bellwire_core::{ErrorKind, Executed, Fault, LimitOwner, PeerFault, ServiceName};
 
 use crate::Malformed;
 use crate::transport::shortage::hint;
@@ -63,14 +63,14 @@ pub enum CallError {
         reason: Box<str>,
     },
     /// The request exceeds a [limit](crate::Limits) of either end. The session stays usable.
-    #[error("a request of {len} bytes is above {whose} limit of {limit} bytes")]
+    #[error("a request of {len} bytes is above {owner} limit of {limit} bytes")]
     TooLarge {
         /// The request's length in bytes.
         len: u64,
         /// The limit in bytes.
         limit: u64,
         /// Whose limit it is.
-        whose: Whose,
+        owner: LimitOwner,
     },
     /// The batch has more items than the provider accepts: see
     /// [`ServerConfig::max_batch`](crate::ServerConfig::max_batch). Nothing was sent. The session stays usable.
@@ -224,7 +224,7 @@ impl CallError {
 
 impl CallError {
     /// Returns whether every further call on the session fails too.
-    pub(crate) fn is_of_session(&self) -> bool {
+    pub(crate) fn is_session_fatal(&self) -> bool {
         matches!(self, Self::PeerGone { .. } | Self::Closed { .. } | Self::ProtocolViolation(_))
     }
 }
@@ -285,8 +285,8 @@ impl From<Box<CallError>> for CallError {
 impl From<CallFailed> for CallError {
     fn from(failed: CallFailed) -> Self {
         match failed {
-            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose })) => {
-                Self::TooLarge { len, limit, whose }
+            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, owner })) => {
+                Self::TooLarge { len, limit, owner }
             }
             CallFailed::Submit(SubmitError::Short(shortage)) => {
                 Self::Short { shortage, executed: Executed::No }
@@ -383,7 +383,7 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// Returns whether a provider listened that has ended since, or is about to.
-    pub(crate) fn is_of_leaver(&self) -> bool {
+    pub(crate) fn is_provider_leaving(&self) -> bool {
         matches!(self, Self::Closed | Self::Refused { code: RefuseCode::Stopping, .. })
     }
 
@@ -512,7 +512,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_that_did_not_answer_is_told_of_with_what_to_do_and_what_became_of_the_call() {
+    fn a_missing_answer_is_reported_with_advice_and_the_state_of_the_call() {
         let told = |status| CallError::Declined { status }.to_string();
         for (status, to_do, executed) in [
             (Status::Malformed, "the same version", Executed::No),

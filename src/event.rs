@@ -122,8 +122,8 @@ impl<E: Event> EventPublisher<E> {
     ///
     /// # Errors
     /// [`PublishError`]: the room is what it was.
-    pub fn deepen(&self, bytes: u64) -> Result<(), PublishError> {
-        self.publication.deepen(bytes)
+    pub fn set_depth(&self, bytes: u64) -> Result<(), PublishError> {
+        self.publication.set_depth(bytes)
     }
 
     /// Returns the number of the last event; 0 before the first.

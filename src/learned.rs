@@ -9,7 +9,7 @@ use bellwire_core::{Geometry, ServiceName};
 use crate::LaneConfig;
 
 /// The most services remembered; later ones are not.
-const MOST_SERVICES: usize = 256;
+const MAX_SERVICES: usize = 256;
 
 /// By service, and by which end writes the lane: true for the server.
 static LEARNED: Mutex<BTreeMap<(ServiceName, bool), Geometry>> = Mutex::new(BTreeMap::new());
@@ -19,7 +19,7 @@ static LEARNED: Mutex<BTreeMap<(ServiceName, bool), Geometry>> = Mutex::new(BTre
 pub(crate) fn note(service: ServiceName, role: Role, size: Geometry) {
     let mut learned = lock();
     let key = (service, role == Role::Server);
-    if learned.len() < MOST_SERVICES || learned.contains_key(&key) {
+    if learned.len() < MAX_SERVICES || learned.contains_key(&key) {
         learned.insert(key, size);
     }
 }

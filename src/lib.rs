@@ -32,7 +32,7 @@
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | free the memory that large messages needed | [`Session::trim`] |
 //! | list services and their providers | [`RunDir::endpoints`], [`probe`] |
-//! | read metrics | [`Session::stats`], [`Server::stats`], [`Observer`] |
+//! | read metrics | [`Session::stats`], [`Server::stats`], [`StatsClient`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | serve with futures (feature `tokio`) | `ServerBuilder::serve_async` |
@@ -130,8 +130,8 @@ pub use bellwire_core::lane::LaneStats;
 pub use bellwire_core::resize::{Resource, Shortage};
 pub use bellwire_core::wire::{CloseReason, Doorbell, Latency, RefuseCode, Status, Versions};
 pub use bellwire_core::{
-    Backend, ErrorKind, Executed, Fault, Geometry, InUse, Limits, NameError, PeerFault,
-    ServiceName, SpinPolicy, Whose,
+    Backend, BackendStatus, ErrorKind, Executed, Fault, Geometry, LimitOwner, Limits, NameError,
+    PeerFault, ServiceName, SpinPolicy,
 };
 
 #[cfg(feature = "tokio")]
@@ -216,14 +216,14 @@ pub use lookup::Lookup;
 pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
-pub use report::{Observer, ServerReport};
+pub use report::{ServerReport, StatsClient};
 pub use run_dir::RunDir;
 pub use server::{
     Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
     UserIncidents,
 };
 pub use service::{HandlerError, Malformed, Message, Service, schema, schema_of};
-pub use session::{Backpressure, Choice, Replies, Session};
+pub use session::{Backpressure, Replies, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use subscriber::{Delivery, Start, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_look_up_is_malformed_and_says_where() {
+    fn an_invalid_lookup_is_malformed_and_says_where() {
         for (bad, at) in [(&[][..], 0), (&[0], 0), (&[5], 0), (&[2, 0], 1), (&[1, 0, 0, 0], 4)] {
             let error = Lookup::<u32>::decode(bad).unwrap_err();
             assert_eq!((error.at, error.len), (at, bad.len()), "{bad:?}: {error}");

@@ -48,7 +48,7 @@ pub use bellwire_netipc::{Malformed, Status, Token, Violation, lookup, snapshot}
 ///
 /// # Errors
 /// [`ConnectError`]: nothing can be said of it.
-pub fn is_spoken(
+pub fn is_netipc_provider(
     run_dir: &RunDir,
     service: ServiceName,
     config: &ClientConfig,

@@ -75,7 +75,7 @@ pub struct SeenEnd {
 
 /// Identifies a session: by the server's process, or, for an end whose peer is unknown, by its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+enum SessionOwner {
     Server(u32),
     Alone(u32, (u64, u64)),
 }
@@ -100,20 +100,20 @@ impl Scanner {
         }
         let servers = servers(&maps, &pages);
         let mut commands = HashMap::new();
-        let mut sessions: BTreeMap<(ServiceName, Whose, u64), SeenSession> = BTreeMap::new();
+        let mut sessions: BTreeMap<(ServiceName, SessionOwner, u64), SeenSession> = BTreeMap::new();
         for (map, page) in pages {
             let command = commands
                 .entry(map.pid)
                 .or_insert_with(|| observe::command(map.pid).unwrap_or_default());
-            let whose = match (page.role, servers.get(&map.object)) {
-                (Role::Server, _) => Whose::Server(map.pid),
-                (Role::Client, Some(server)) => Whose::Server(*server),
-                (Role::Client, None) => Whose::Alone(map.pid, map.object),
+            let owner = match (page.role, servers.get(&map.object)) {
+                (Role::Server, _) => SessionOwner::Server(map.pid),
+                (Role::Client, Some(server)) => SessionOwner::Server(*server),
+                (Role::Client, None) => SessionOwner::Alone(map.pid, map.object),
             };
             let (service, number, role) = (page.service, page.session, page.role);
             let end = SeenEnd { pid: map.pid, command: command.clone(), page };
             let none = || SeenSession { service, number, server: None, client: None };
-            let session = sessions.entry((service, whose, number)).or_insert_with(none);
+            let session = sessions.entry((service, owner, number)).or_insert_with(none);
             let place = |session: &mut SeenSession| match role {
                 Role::Server => session.server.replace(end),
                 Role::Client => session.client.replace(end),
@@ -125,7 +125,7 @@ impl Scanner {
                     Role::Server => alone.server = Some(other),
                     Role::Client => alone.client = Some(other),
                 }
-                sessions.insert((service, Whose::Alone(map.pid, map.object), number), alone);
+                sessions.insert((service, SessionOwner::Alone(map.pid, map.object), number), alone);
             }
         }
         Ok(Scan { sessions: sessions.into_values().collect(), denied, hidden })

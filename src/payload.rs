@@ -13,8 +13,8 @@ use crate::{Malformed, Message};
 /// Shorter buffers are cheap to allocate and not kept.
 pub(crate) const WORTH_KEEPING: usize = 64 << 10;
 /// The most buffers kept, and the most bytes in them: less if this process has little memory.
-const MOST_KEPT: usize = 4;
-const MOST_KEPT_BYTES: usize = 64 << 20;
+const MAX_KEPT: usize = 4;
+const MAX_KEPT_BYTES: usize = 64 << 20;
 const KEPT_SHARE: u64 = 32;
 
 /// Buffers whose pages are already faulted in: fresh pages cost about 2 µs per 4 KiB.
@@ -160,7 +160,7 @@ fn most_kept() -> usize {
     static MOST: OnceLock<usize> = OnceLock::new();
     *MOST.get_or_init(|| {
         let share = usize::try_from(memory::limit().0 / KEPT_SHARE).unwrap_or(usize::MAX);
-        share.min(MOST_KEPT_BYTES)
+        share.min(MAX_KEPT_BYTES)
     })
 }
 
@@ -225,7 +225,7 @@ impl Drop for Buffer {
         }
         let mut kept = kept();
         let bytes: usize = kept.iter().map(Vec::len).sum();
-        if kept.len() < MOST_KEPT && bytes + self.bytes.len() <= most_kept() {
+        if kept.len() < MAX_KEPT && bytes + self.bytes.len() <= most_kept() {
             kept.push(std::mem::take(&mut self.bytes));
         }
     }

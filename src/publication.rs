@@ -13,7 +13,7 @@ use crate::trace;
 use crate::trace::delivery::{PublisherTrace, begins};
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
-use crate::transport::fork::Home;
+use crate::transport::fork::OwnerProcess;
 use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::Snapshot as Sealed;
@@ -28,11 +28,11 @@ pub(crate) struct Publication {
     passed_board: Owned,
     watchers: Watchers,
     /// Whether something was published since the reactor last checked, and a session awaits it.
-    has_news: AtomicBool,
+    has_published: AtomicBool,
     /// Wakes the reactor; set when it starts.
     bell: OnceLock<Arc<Event>>,
     inner: Mutex<Inner>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 #[derive(Debug)]
@@ -112,10 +112,10 @@ impl Publication {
             name,
             passed_board,
             watchers: Watchers::default(),
-            has_news: AtomicBool::new(false),
+            has_published: AtomicBool::new(false),
             bell: OnceLock::new(),
             inner: Mutex::new(inner),
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
         })
     }
 
@@ -134,16 +134,16 @@ impl Publication {
         let _ = self.bell.set(Arc::clone(bell));
     }
 
-    /// Returns whether something that a session awaits was published since [`Publication::take_news`]: one load.
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Relaxed)
+    /// Returns whether something that a session awaits was published since [`Publication::take_published`]: one load.
+    pub(crate) fn has_published(&self) -> bool {
+        self.has_published.load(Ordering::Relaxed)
     }
 
-    /// Like [`Publication::has_news`], but resets it. A caller that now loads the generation gets what was published
+    /// Like [`Publication::has_published`], but resets it. A caller that now loads the generation gets what was published
     /// before, or a newer one.
-    pub(crate) fn take_news(&self) -> bool {
+    pub(crate) fn take_published(&self) -> bool {
         // Acquire: pairs with the publisher's Release. The mutex around the generation would suffice as well.
-        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
+        self.has_published() && self.has_published.swap(false, Ordering::Acquire)
     }
 
     /// Returns the newest generation, or the number of the newest event.
@@ -263,7 +263,7 @@ impl Publication {
     }
 
     /// Makes the ring for events at least this large, in bytes.
-    pub(crate) fn deepen(&self, size: u64) -> Result<(), PublishError> {
+    pub(crate) fn set_depth(&self, size: u64) -> Result<(), PublishError> {
         self.check_home()?;
         self.make_room(&mut self.lock(), size, 0, true)
     }
@@ -350,7 +350,7 @@ impl Publication {
         // Release: a reader that sees the generation finds the snapshot or event.
         inner.board.store_u64(BoardWord::Generation.offset(), inner.generation, Ordering::Release);
         if inner.awaiting > 0 {
-            self.tell_reactor();
+            self.wake_reactor();
         }
         self.wake_watchers(&inner.board);
         inner.trace.announced();
@@ -358,8 +358,8 @@ impl Publication {
 
     /// Wakes the reactor for clients that wait for the next generation in an event loop.
     #[cold]
-    fn tell_reactor(&self) {
-        if self.has_news.swap(true, Ordering::Release) {
+    fn wake_reactor(&self) {
+        if self.has_published.swap(true, Ordering::Release) {
             return;
         }
         if let Some(bell) = self.bell.get() {
@@ -372,7 +372,7 @@ impl Publication {
     }
 
     fn check_home(&self) -> Result<(), PublishError> {
-        if self.home.is_here() { Ok(()) } else { Err(PublishError::Forked) }
+        if self.owner_process.is_owner_process() { Ok(()) } else { Err(PublishError::Forked) }
     }
 
     fn label(&self) -> String {

@@ -74,11 +74,11 @@ pub trait Snapshot: 'static {
 
     /// Whether a publisher publishes the difference of each generation to the one before it, by the three functions below.
     /// Default: no. Then they are never called, and readers update their index from the whole snapshot.
-    const TELLS_CHANGES: bool = false;
+    const PUBLISHES_DELTAS: bool = false;
 
     /// Returns what `bytes`, the next snapshot, changes in that of `index`, in a form of this service's own; `None` if that is
     /// not smaller than the snapshot, or if `bytes` are malformed.
-    fn changes(index: &Self::Index, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn delta(index: &Self::Index, bytes: &[u8]) -> Option<Vec<u8>> {
         let _ = (index, bytes);
         None
     }
@@ -86,13 +86,13 @@ pub trait Snapshot: 'static {
     /// Updates `index` by the provider's `changes`. They come from another process, like a snapshot: check all of
     /// them, so that `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if they are
     /// malformed or do not apply to this snapshot: the reader then takes the whole snapshot.
-    fn update_by(index: &mut Self::Index, changes: &[u8]) -> bool {
+    fn apply_delta(index: &mut Self::Index, changes: &[u8]) -> bool {
         let _ = (index, changes);
         false
     }
 
     /// Returns the bytes of the snapshot of which this is the index, for [`Current::bytes`](crate::Current::bytes) after
-    /// [`Snapshot::update_by`].
+    /// [`Snapshot::apply_delta`].
     fn to_bytes(index: &Self::Index) -> Vec<u8> {
         let _ = index;
         Vec::new()
@@ -137,7 +137,7 @@ impl<T: Snapshot> Publisher<T> {
     /// Publishes a copy of `bytes` and returns its generation, counted from 1.
     ///
     /// Costs one copy and one system call, which wakes all watchers (on Windows one each), and above 256 KiB about 2 µs for
-    /// each 4 KiB of new memory; where [`Snapshot::TELLS_CHANGES`], the comparison with the last generation, too.
+    /// each 4 KiB of new memory; where [`Snapshot::PUBLISHES_DELTAS`], the comparison with the last generation, too.
     ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
@@ -187,7 +187,7 @@ impl<T: Snapshot> Publisher<T> {
         &self,
         publish: impl FnOnce(&mut Option<T::Index>) -> Result<u64, PublishError>,
     ) -> Result<u64, PublishError> {
-        if !T::TELLS_CHANGES {
+        if !T::PUBLISHES_DELTAS {
             return publish(&mut None);
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,17 +203,17 @@ impl<T: Snapshot> Publisher<T> {
 
 /// Updates the index of the last generation to this one. Returns the change for readers, if that is much shorter.
 fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec<u8>> {
-    if !T::TELLS_CHANGES {
+    if !T::PUBLISHES_DELTAS {
         return None;
     }
     let Some(index) = last else {
         *last = T::validate(bytes).ok();
         return None;
     };
-    let changes = T::changes(index, bytes);
+    let changes = T::delta(index, bytes);
     let changes = changes.filter(|told| told.len() <= IN_RING_UP_TO.min(bytes.len() / 2));
     // As a reader does, so that the two indices are the same.
-    let changes = changes.filter(|told| T::update_by(index, told));
+    let changes = changes.filter(|told| T::apply_delta(index, told));
     if changes.is_none() && T::update(index, bytes).is_err() {
         *last = None;
     }

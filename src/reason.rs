@@ -1,9 +1,9 @@
 //! Why a request failed, as the bytes of its answer: text, preceded by the code that the handler gave it, if any.
 
 /// The most bytes of a text that are sent.
-const MOST_SENT: usize = 1024;
+const MAX_SENT: usize = 1024;
 /// The most bytes of a text that are read.
-const MOST_READ: usize = 4096;
+const MAX_READ: usize = 4096;
 /// What no text begins with: a code of 4 bytes follows.
 const CODED: u8 = 0;
 
@@ -14,7 +14,7 @@ pub(crate) fn write(code: Option<u32>, text: &str, into: &mut Vec<u8>) {
         into.extend_from_slice(&code.to_le_bytes());
     }
     let text = text.trim_start_matches('\0');
-    let cut = (0..=text.len().min(MOST_SENT)).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let cut = (0..=text.len().min(MAX_SENT)).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
     into.extend_from_slice(text.get(..cut).unwrap_or_default().as_bytes());
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn read(bytes: &[u8]) -> (Option<u32>, Box<str>) {
         Some((code, text)) => (Some(u32::from_le_bytes(*code)), text),
         None => (None, bytes),
     };
-    let text = text.get(..MOST_READ).unwrap_or(text);
+    let text = text.get(..MAX_READ).unwrap_or(text);
     // It is shown to people: replace another process's control characters, which a terminal would interpret.
     (code, String::from_utf8_lossy(text).replace(char::is_control, " ").into())
 }

@@ -25,10 +25,10 @@ const MOST: u32 = 4096;
 /// What a server reports about itself when an observer asks one of its endpoints for counters.
 ///
 /// ```
-/// use bellwire::{ClientConfig, Observer, ServerReport};
+/// use bellwire::{ClientConfig, StatsClient, ServerReport};
 #[doc = include_str!("doc/increment_served.txt")]
 /// let config = ClientConfig::default();
-/// let report: ServerReport = Observer::open(&run_dir, "increment".parse()?, &config)?.look()?;
+/// let report: ServerReport = StatsClient::open(&run_dir, "increment".parse()?, &config)?.fetch()?;
 /// assert_eq!((report.pid, report.workers), (std::process::id(), 0));
 /// # Ok(())
 /// # }
@@ -100,7 +100,7 @@ impl Message for Layout {
 /// Reads a provider's counters, whatever services it has.
 ///
 /// ```
-/// use bellwire::{ClientConfig, Observer, RunDir, Server, Service};
+/// use bellwire::{ClientConfig, StatsClient, RunDir, Server, Service};
 ///
 /// # struct Increment;
 /// # impl Service for Increment {
@@ -114,19 +114,19 @@ impl Message for Layout {
 /// # let mut builder = Server::builder(&run_dir);
 /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
 /// # let _server = builder.start()?;
-/// let mut observer = Observer::open(&run_dir, "increment".parse()?, &ClientConfig::default())?;
-/// let report = observer.look()?;
+/// let mut observer = StatsClient::open(&run_dir, "increment".parse()?, &ClientConfig::default())?;
+/// let report = observer.fetch()?;
 /// assert_eq!(report.total.accepted, report.total.answered + report.total.in_flight());
 /// # Ok(())
 /// # }
 /// ```
-pub struct Observer {
+pub struct StatsClient {
     session: Session<Observing>,
     took: Duration,
     asks_for: Layout,
 }
 
-impl Observer {
+impl StatsClient {
     /// Opens a session with the provider of `service`, for its counters. It counts as one of the server's sessions,
     /// under the name `bellwire-stats`.
     ///
@@ -149,14 +149,14 @@ impl Observer {
     ///
     /// # Errors
     /// [`CallError`]; after the provider is gone, open another observer.
-    pub fn look(&mut self) -> Result<ServerReport, CallError> {
+    pub fn fetch(&mut self) -> Result<ServerReport, CallError> {
         match self.session.call(&self.asks_for) {
             // An older server knows only the first layout, and no request for another one.
             Err(error) if self.asks_for.has_incidents() && error.kind() == ErrorKind::Malformed => {
                 self.asks_for = Layout(LAYOUT);
                 self.session.call(&self.asks_for)
             }
-            looked => looked,
+            fetched => fetched,
         }
     }
 
@@ -341,8 +341,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for StatsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("session", &self.session.stats()).finish_non_exhaustive()
+        f.debug_struct("StatsClient")
+            .field("session", &self.session.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -24,7 +24,7 @@ pub trait Service: 'static {
 
     /// The number of this kind of request. Change it when the types change: a client with another number is then
     /// refused with a reason, instead of being misunderstood. The last one, 4 294 967 295, is reserved for
-    /// [counters](crate::Observer).
+    /// [counters](crate::StatsClient).
     const METHOD: u32 = 1;
 
     /// A fingerprint of the two types; 0 is none. Two ends with different ones do not open a session: the error, of the

@@ -1,6 +1,6 @@
 use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::Doorbell;
-use bellwire_core::{InUse, ServiceName};
+use bellwire_core::{BackendStatus, ServiceName};
 
 /// Counters of a session's calling end. Invariant: `made = answered + refused + failed + posts_taken + posts_lost + in
 /// flight`.
@@ -190,28 +190,28 @@ impl ServerStats {
     }
 
     /// Adds other counters.
-    pub(crate) fn add(&mut self, news: &Self) {
+    pub(crate) fn add(&mut self, delta: &Self) {
         let high = [
-            self.backlog_peak.max(news.backlog_peak),
-            self.request_high_water.max(news.request_high_water),
-            self.answer_high_water.max(news.answer_high_water),
+            self.backlog_peak.max(delta.backlog_peak),
+            self.request_high_water.max(delta.request_high_water),
+            self.answer_high_water.max(delta.answer_high_water),
         ];
-        for (sum, news) in self.values_mut().into_iter().zip(news.values()) {
-            *sum = sum.wrapping_add(news);
+        for (sum, delta) in self.values_mut().into_iter().zip(delta.values()) {
+            *sum = sum.wrapping_add(delta);
         }
         [self.backlog_peak, self.request_high_water, self.answer_high_water] = high;
     }
 
     /// Returns what was counted since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
-        let mut news = *self;
-        for (news, before) in news.values_mut().into_iter().zip(before.values()) {
-            *news = news.wrapping_sub(before);
+        let mut delta = *self;
+        for (delta, before) in delta.values_mut().into_iter().zip(before.values()) {
+            *delta = delta.wrapping_sub(before);
         }
         // These are not sums.
-        (news.request_high_water, news.answer_high_water) =
+        (delta.request_high_water, delta.answer_high_water) =
             (self.request_high_water, self.answer_high_water);
-        news
+        delta
     }
 
     /// Builds the counters from values in the order of [`ServerStats::NAMES`]; missing ones are 0.
@@ -249,7 +249,7 @@ pub struct ServiceStats {
 pub(crate) struct Published {
     /// When the server started, in nanoseconds since the Unix epoch.
     pub(crate) started: u64,
-    pub(crate) backend: InUse,
+    pub(crate) backend: BackendStatus,
     /// How often the reactor slept.
     pub(crate) parks: u64,
     pub(crate) services: Vec<ServiceStats>,
@@ -257,9 +257,9 @@ pub(crate) struct Published {
 
 impl Published {
     /// Adds counters to the service in this row.
-    pub(crate) fn add(&mut self, row: usize, news: &ServerStats) {
+    pub(crate) fn add(&mut self, row: usize, delta: &ServerStats) {
         if let Some(row) = self.services.get_mut(row) {
-            row.stats.add(news);
+            row.stats.add(delta);
         }
     }
 

@@ -6,10 +6,10 @@ use bellwire_core::wire::Status;
 use bellwire_core::{Instant, PeerFault, Spin, nanos};
 
 use crate::broadcast::PeerRing;
-use crate::cache::Look;
+use crate::cache::LivenessCheck;
 use crate::event::{Event, Feed, limits_for_events};
 use crate::session::Fetched;
-use crate::trace::delivery::{How, ReaderTrace};
+use crate::trace::delivery::{ReaderTrace, Transfer};
 use crate::transport::clock;
 use crate::transport::object::Borrowed;
 use crate::{
@@ -45,7 +45,7 @@ pub struct Subscriber<E: Event> {
     /// The last event that was copied.
     buffer: Vec<u8>,
     pending: Pending,
-    look: Look,
+    liveness: LivenessCheck,
     spin: Spin,
     trace: ReaderTrace,
 }
@@ -161,7 +161,12 @@ type Found<E> = Result<Option<Delivery<<E as Event>::Message>>, SubscribeError>;
 
 impl Subscriber<Dynamic> {
     /// Creates a subscriber of events that are known only at run time.
-    pub fn of(run_dir: &RunDir, contract: Contract, start: Start, config: ClientConfig) -> Self {
+    pub fn with_contract(
+        run_dir: &RunDir,
+        contract: Contract,
+        start: Start,
+        config: ClientConfig,
+    ) -> Self {
         Self::of_contract(run_dir, contract.idempotent(true), start, config)
     }
 }
@@ -193,7 +198,7 @@ impl<E: Event> Subscriber<E> {
             next_ring: None,
             buffer: Vec::new(),
             pending: Pending::default(),
-            look: Look::default(),
+            liveness: LivenessCheck::default(),
             spin,
             trace: ReaderTrace::default(),
         }
@@ -206,7 +211,7 @@ impl<E: Event> Subscriber<E> {
     /// [`SubscribeError`]; the next call goes on.
     #[inline]
     pub fn try_next(&mut self) -> Found<E> {
-        if !self.look()? {
+        if !self.poll()? {
             return Ok(None);
         }
         if std::mem::take(&mut self.pending.restarted) {
@@ -235,7 +240,7 @@ impl<E: Event> Subscriber<E> {
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         let mut until = None;
         loop {
-            if self.look()? {
+            if self.poll()? {
                 return Ok(true);
             }
             if let Some(timeout) = timeout {
@@ -260,7 +265,7 @@ impl<E: Event> Subscriber<E> {
             return Ok(true);
         }
         match self.arm_session() {
-            Err(error) if error.is_of_session() => {
+            Err(error) if error.is_session_fatal() => {
                 self.leave();
                 Err(error.into())
             }
@@ -305,7 +310,7 @@ impl<E: Event> Subscriber<E> {
 
     /// Looks for the next delivery, and goes one step towards one if there is none. Returns whether there is.
     #[inline]
-    fn look(&mut self) -> Result<bool, SubscribeError> {
+    fn poll(&mut self) -> Result<bool, SubscribeError> {
         if self.pending.is_some() || self.take()? {
             return Ok(true);
         }
@@ -324,11 +329,11 @@ impl<E: Event> Subscriber<E> {
         let Some(session) = self.client.session() else { return Ok(false) };
         let Some(ring) = session.ring() else { return Ok(false) };
         if bellwire_probes::wants_deliveries() {
-            self.trace.looks(ring.next_sequence(), ring.has_news());
+            self.trace.polls(ring.next_sequence(), ring.has_new_records());
         }
         match ring.try_next(&mut self.buffer) {
             Ok(Received::Record { sequence, len, missed }) => {
-                self.trace.takes(sequence, How::Copied);
+                self.trace.takes(sequence, Transfer::Copied);
                 if missed > 0 {
                     bellwire_probes::missed(session.traced().0, sequence, missed);
                 }
@@ -372,13 +377,13 @@ impl<E: Event> Subscriber<E> {
             return false;
         }
         let Some(session) = self.client.session() else { return false };
-        !session.board().is_stopped() && self.look.is_alive(session)
+        !session.board().is_stopped() && self.liveness.is_alive(session)
     }
 
     /// Opens a session, or has the next ring mapped, as far as possible without blocking.
     #[cold]
     fn advance(&mut self) -> Result<bool, SubscribeError> {
-        if !self.client.is_here() {
+        if !self.client.is_owner_process() {
             return Err(CallError::Forked.into());
         }
         if self.is_following && self.next_ring.is_none() {
@@ -398,10 +403,10 @@ impl<E: Event> Subscriber<E> {
             Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => self.leave(),
             Err(CallError::Declined { .. }) => {
                 self.leave();
-                self.client.put_off();
+                self.client.defer();
             }
             Err(error) => {
-                if error.is_of_session() {
+                if error.is_session_fatal() {
                     self.leave();
                 }
                 return Err(error.into());
@@ -468,7 +473,7 @@ impl<E: Event> Subscriber<E> {
         let Some(ring) = self.client.session().and_then(|session| session.ring()) else {
             return false;
         };
-        self.spin.watch(clock::now, std::thread::yield_now, || ring.has_news())
+        self.spin.watch(clock::now, std::thread::yield_now, || ring.has_new_records())
     }
 
     /// Sleeps until there may be more to do. Fails when another thread cancelled.
@@ -483,7 +488,7 @@ impl<E: Event> Subscriber<E> {
         let began = clock::now();
         let seen = session.board().generation();
         // Published since: before the generation that was just loaded.
-        if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_news()) {
+        if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_new_records()) {
             return Ok(());
         }
         if self.client.watch(seen, until)? {
@@ -503,7 +508,7 @@ impl<E: Event> Subscriber<E> {
             }
             session.ask_for_news(seen)?;
             // What was published after the generation was loaded is rung for; what before, is there.
-            if is_following && session.ring().is_some_and(|ring| ring.has_news()) {
+            if is_following && session.ring().is_some_and(|ring| ring.has_new_records()) {
                 return Ok(true);
             }
         }

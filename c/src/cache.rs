@@ -83,7 +83,7 @@ pub unsafe extern "C" fn bw_cache_new(
         let (dir, config) = unsafe { config::client_in(dir, config) }?;
         // SAFETY: as the caller promises.
         let contract = unsafe { config::contract(contract) }?;
-        let cache = SnapshotCache::<Dynamic>::of(&dir, contract, config);
+        let cache = SnapshotCache::<Dynamic>::with_contract(&dir, contract, config);
         // SAFETY: as the caller promises.
         unsafe { give(out, bw_cache(cache)) }
     };

@@ -125,7 +125,7 @@ pub unsafe extern "C" fn bw_client_new(
         // SAFETY: as the caller promises.
         let contract = unsafe { config::contract(contract) }?;
         let (timeout, answer) = (config.timeout, Payload::build(0, |_| ())?);
-        let client = Client::<Dynamic>::of(&dir, contract, config);
+        let client = Client::<Dynamic>::with_contract(&dir, contract, config);
         // SAFETY: as the caller promises.
         unsafe { give(out, bw_client { client, timeout, answer, batch: VecDeque::new() }) }
     };

@@ -110,9 +110,9 @@ pub unsafe extern "C" fn bw_event_deepen(
     error: *mut bw_error,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    let deepen = || Ok(unsafe { shared(publisher) }?.0.deepen(depth)?);
+    let set_depth = || Ok(unsafe { shared(publisher) }?.0.set_depth(depth)?);
     // SAFETY: as the caller promises.
-    unsafe { run(error, deepen) }
+    unsafe { run(error, set_depth) }
 }
 
 /// Frees a publisher. NULL is fine.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn bw_subscriber_new(
             BW_START_OLDEST => Start::Oldest,
             _ => return Err(Failure::invalid("no such start")),
         };
-        let subscriber = Subscriber::<Dynamic>::of(&dir, contract, start, config);
+        let subscriber = Subscriber::<Dynamic>::with_contract(&dir, contract, start, config);
         // SAFETY: as the caller promises.
         unsafe { give(out, bw_subscriber { subscriber, event: Vec::new() }) }
     };

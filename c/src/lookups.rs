@@ -104,7 +104,7 @@ impl<T: Message + Labeled> Lookups<T> {
     ) -> Result<Self, Failure> {
         // SAFETY: as the caller promises.
         let (dir, config) = unsafe { config::client_in(dir, config) }?;
-        let client = Client::of(&dir, Contract::of::<S>(), config);
+        let client = Client::with_contract(&dir, Contract::of::<S>(), config);
         Ok(Self { client, answers: Vec::new() })
     }
 

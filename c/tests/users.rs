@@ -93,7 +93,7 @@ const ANSWERED: &str = "0 42 ";
 const NOT_TRUSTED: &str = "belongs to uid 2001, neither this process's user nor root";
 
 #[test]
-fn a_client_and_a_provider_of_two_users_admit_and_trust_each_other_only_if_told() {
+fn a_client_and_a_provider_of_two_users_admit_and_trust_each_other_only_if_configured() {
     let Some(place) = Place::new() else { return };
     let provider = place.provider(&[]);
     place.says("users_client", NETDATA, &[], ANSWERED);

@@ -11,12 +11,12 @@ use crate::provide::args::Provide;
 
 /// What the command line sets for all of this program's sessions.
 #[derive(Default)]
-struct Given {
+struct CliOptions {
     token: Option<Token>,
     trusted: Vec<User>,
 }
 
-static GIVEN: OnceLock<Given> = OnceLock::new();
+static OPTIONS: OnceLock<CliOptions> = OnceLock::new();
 
 /// Applies `--token-file` and `--trust`, before the first session.
 pub(crate) fn set(token_file: Option<&Path>, trusted: Vec<User>) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn set(token_file: Option<&Path>, trusted: Vec<User>) -> Result<(), F
                 .next("unset it, or make one with `od -An -tx1 -N16 /dev/urandom | tr -d ' \\n'`")
         })?,
     };
-    let _ = GIVEN.set(Given { token, trusted });
+    let _ = OPTIONS.set(CliOptions { token, trusted });
     Ok(())
 }
 
@@ -51,17 +51,17 @@ fn read(file: &Path) -> Result<Token, Failure> {
     text.trim().parse().map_err(|error| Failure::new(Exit::Failed, format!("{name}: {error}")))
 }
 
-fn given() -> &'static Given {
-    GIVEN.get_or_init(Given::default)
+fn options() -> &'static CliOptions {
+    OPTIONS.get_or_init(CliOptions::default)
 }
 
 pub(crate) fn client() -> ClientConfig {
-    let Given { token, trusted } = given();
+    let CliOptions { token, trusted } = options();
     ClientConfig::default().token(*token).trusted(trusted.clone())
 }
 
 pub(crate) fn server() -> ServerConfig {
-    ServerConfig::default().token(given().token)
+    ServerConfig::default().token(options().token)
 }
 
 pub(crate) fn provider(args: &Provide) -> ServerConfig {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_fits_what_failed() {
+    fn the_advice_fits_the_failure() {
         let next = |error: CallError| Failure::from(error).next.unwrap_or_default();
         let executed = bellwire::Executed::No;
         let late = next(CallError::Deadline { executed });
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_can_tell_an_absent_service_from_a_refusal_and_a_deadline() {
+    fn scripts_can_distinguish_an_absent_service_from_a_refusal_and_a_deadline() {
         let exits = [ErrorKind::Absent, ErrorKind::Refused, ErrorKind::Deadline].map(Exit::from);
         assert_eq!(exits, [Exit::Absent, Exit::Refused, Exit::Deadline]);
     }

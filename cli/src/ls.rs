@@ -31,7 +31,7 @@ pub(crate) struct Ls {
 }
 
 /// How long a provider may take to tell its counters.
-const TELLS: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -125,8 +125,8 @@ fn table(endpoints: &[Endpoint]) -> Table {
 
 /// Providers of plugin-ipc hold no lock. Unlike a squatter's, their answers say what they are.
 fn speaks_netipc(run_dir: &RunDir, info: &EndpointInfo) -> bool {
-    let config = config::client().connect_timeout(TELLS);
-    netipc::is_spoken(run_dir, info.service, &config).unwrap_or(false)
+    let config = config::client().connect_timeout(TIMEOUT);
+    netipc::is_netipc_provider(run_dir, info.service, &config).unwrap_or(false)
 }
 
 impl Endpoint {
@@ -139,7 +139,7 @@ impl Endpoint {
             Liveness::Activated => ("activated", None),
             Liveness::Unknown => ("unknown", None),
         };
-        let asker = Asker { run_dir, timeout: TELLS, method: None };
+        let asker = Asker { run_dir, timeout: TIMEOUT, method: None };
         let provider = matches!(info.liveness, Liveness::Alive(_)).then(|| asker.one(info.service));
         let stats = provider.as_ref().and_then(|provider| provider.stats());
         let owner = info.owner();

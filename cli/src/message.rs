@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_whatever_its_length() {
+    fn a_message_of_any_length_is_read_as_it_was_written() {
         for len in [SHORTEST, SHORTEST + 1, 100, 4096] {
             assert_eq!(read(&message([7, 1, 99, 3], len)), Some([7, 1, 99, 3]));
         }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_of_when_nobody_serves() {
+    fn no_provider_is_exported_when_none_serves() {
         assert_eq!(render(&[], &BTreeMap::new()), "# EOF\n");
     }
 }

@@ -21,13 +21,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
-    why: Option<Why>,
+    why: Option<StopReason>,
     hooks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 /// What ended the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum StopReason {
     /// SIGINT.
     Interrupt,
     /// SIGTERM.
@@ -36,7 +36,7 @@ pub enum Why {
     Asked,
 }
 
-impl Why {
+impl StopReason {
     /// Returns the exit status of a command that was not done yet.
     pub fn exit(self) -> Exit {
         match self {
@@ -61,12 +61,12 @@ impl Stop {
     /// The same for the demo's provider. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends the
     /// provider in order.
     pub fn on_termination() -> Result<Self, Failure> {
-        Self::on_some_signals(&[], |why| why != Why::Interrupt)
+        Self::on_some_signals(&[], |why| why != StopReason::Interrupt)
     }
 
     fn on_some_signals(
         ignored: &'static [Signal],
-        heeded: fn(Why) -> bool,
+        heeded: fn(StopReason) -> bool,
     ) -> Result<Self, Failure> {
         let failed =
             |error| Failure::of(Exit::Failed, "cannot watch for SIGINT and SIGTERM", &error);
@@ -80,8 +80,8 @@ impl Stop {
             while let Some(signal) = future::block_on(signals.next()) {
                 let why = match signal {
                     Ok(signal) if ignored.contains(&signal) => continue,
-                    Ok(Signal::Int) => Why::Interrupt,
-                    Ok(_) => Why::Terminate,
+                    Ok(Signal::Int) => StopReason::Interrupt,
+                    Ok(_) => StopReason::Terminate,
                     Err(_) => return,
                 };
                 if heeded(why) && !theirs.request(why) {
@@ -94,7 +94,7 @@ impl Stop {
     }
 
     /// Requests the end; returns false if that was done before.
-    pub fn request(&self, why: Why) -> bool {
+    pub fn request(&self, why: StopReason) -> bool {
         let hooks = {
             let mut inner = self.lock();
             if inner.why.is_some() {
@@ -109,7 +109,7 @@ impl Stop {
     }
 
     /// Returns why the command shall end, if it shall.
-    pub fn requested(&self) -> Option<Why> {
+    pub fn requested(&self) -> Option<StopReason> {
         self.lock().why
     }
 

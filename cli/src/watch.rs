@@ -55,7 +55,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let start = if args.oldest { Start::Oldest } else { Start::Now };
     let contract = Contract::new(args.service).method(args.method);
-    let mut subscriber = Subscriber::of(run_dir, contract, start, config::client());
+    let mut subscriber = Subscriber::with_contract(run_dir, contract, start, config::client());
     let canceller = subscriber
         .canceller()
         .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;

@@ -15,7 +15,7 @@ pub enum Backend {
     /// [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html), on Linux.
     Epoll,
     /// [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html), on Linux 6.1 or newer where it is
-    /// allowed, with the feature `io-uring`. Elsewhere, the system's other backend is used, and [`InUse`] has the
+    /// allowed, with the feature `io-uring`. Elsewhere, the system's other backend is used, and [`BackendStatus`] has the
     /// reason.
     IoUring,
     /// The system's thread pool, on Windows.
@@ -25,13 +25,13 @@ pub enum Backend {
 /// How a reactor waits, and why not as configured.
 ///
 /// ```
-/// use bellwire_core::{Backend, InUse};
+/// use bellwire_core::{Backend, BackendStatus};
 ///
-/// let found = InUse { backend: Backend::Epoll, why_not: Some("the kernel is too old") };
+/// let found = BackendStatus { backend: Backend::Epoll, why_not: Some("the kernel is too old") };
 /// println!("{:?}, since {}", found.backend, found.why_not.unwrap_or("it is the configured one"));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct InUse {
+pub struct BackendStatus {
     /// The backend in use; [`Backend::Auto`] only before there is a reactor.
     pub backend: Backend,
     /// Why it is not the configured one: a phrase for the operator. `None` when it is.

@@ -21,7 +21,7 @@ pub const MAX_WINDOW: usize = 1 << 16;
 
 /// How many parts of answers and unexpected answers one call takes, so that a peer that sends nothing else extends no
 /// deadline.
-const MOST_UNTOLD: usize = 64;
+const MAX_WITHOUT_RESULT: usize = 64;
 
 /// Identifies one request of a session. Never reused.
 ///
@@ -96,7 +96,7 @@ pub struct CallMachine {
     /// Answers to abandoned requests since the last query.
     dropped: u64,
     /// Where the one-way requests end that the peer is not known to have taken.
-    untaken: VecDeque<u64>,
+    unconsumed: VecDeque<u64>,
     /// The request that is being sent in parts, and the bytes written so far.
     sending: Option<(u64, usize)>,
     /// A request of which only some parts were written; the rest will not be sent.
@@ -119,7 +119,7 @@ impl CallMachine {
             window: MAX_WINDOW,
             in_flight: 0,
             dropped: 0,
-            untaken: VecDeque::new(),
+            unconsumed: VecDeque::new(),
             sending: None,
             broken_off: None,
             arriving: None,
@@ -300,7 +300,7 @@ impl CallMachine {
     }
 
     /// Returns the next record of the peer's lane; copies an answer's payload to `buffer`, which grows as needed and
-    /// never shrinks. Also returns `None` after a bounded number of records without a result: [`Lanes::has_untaken`]
+    /// never shrinks. Also returns `None` after a bounded number of records without a result: [`Lanes::has_unread`]
     /// returns whether there are more.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl CallMachine {
         if let Some((ticket, len)) = self.try_reply_fast(lanes, own, peer, buffer) {
             return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
         }
-        for _ in 0..MOST_UNTOLD {
+        for _ in 0..MAX_WITHOUT_RESULT {
             let Some(record) = lanes.peek(peer)? else { break };
             let attached = match record.kind {
                 Kind::Response => false,
@@ -347,7 +347,7 @@ impl CallMachine {
             if record.more {
                 continue;
             }
-            self.settle(record.id, wanted);
+            self.complete(record.id, wanted);
             // An unexpected answer's memfd has to be taken off the socket too.
             if wanted || attached {
                 let ticket = Ticket(record.id);
@@ -455,7 +455,7 @@ impl CallMachine {
 
     /// Marks a request as answered, for an answer known to match one that has none yet.
     #[inline]
-    fn settle(&mut self, id: u64, wanted: bool) {
+    fn complete(&mut self, id: u64, wanted: bool) {
         if let Some(slot) = self.slots.get_mut(id) {
             *slot = Slot::Done;
         }

@@ -17,9 +17,9 @@ use crate::wire::{Attachment, MAX_CONTROL, Message};
 use crate::{Limits, PeerFault};
 
 /// How many messages are received at once, so that a peer that floods the socket holds nobody up. About 50 µs.
-const MOST_AT_ONCE: usize = 32;
+const MAX_PER_POLL: usize = 32;
 /// How many messages are received for a record that refers to one, or before a wait.
-const MOST_IN_A_ROW: usize = 1024;
+const MAX_PER_WAIT: usize = 1024;
 /// How long a wait ignores rings behind a message that cannot be received for lack of a resource. That message would
 /// end every wait immediately, so the waiter polls the words at this interval instead.
 pub const BLOCKED_SLICE: Duration = Duration::from_millis(1);
@@ -29,7 +29,7 @@ pub trait ControlTransport {
     /// Memory that the peer passed and that is not checked yet: a descriptor, a handle.
     type Memory;
     /// Memory that is borrowed to be passed.
-    type Lent<'a>
+    type BorrowedMemory<'a>
     where
         Self: 'a;
 
@@ -37,7 +37,11 @@ pub trait ControlTransport {
     ///
     /// # Errors
     /// [`Shortage`]: nothing of it was sent. The caller fills in its `bytes`.
-    fn send(&self, message: &[u8], memory: Option<Self::Lent<'_>>) -> Result<(), Shortage>;
+    fn send(
+        &self,
+        message: &[u8],
+        memory: Option<Self::BorrowedMemory<'_>>,
+    ) -> Result<(), Shortage>;
 
     /// Receives the next message. The memory of a refused message is closed as by [`ControlTransport::close`].
     ///
@@ -87,7 +91,7 @@ pub enum Arrival<M> {
 
 /// The state of the control socket after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum DrainOutcome {
     /// Empty: everything was received.
     Nothing,
     /// Possibly more: the limit of messages received at once was reached.
@@ -128,7 +132,7 @@ pub fn ring<C: ControlTransport>(transport: &C) {
 pub fn pass_lane<C: ControlTransport>(
     transport: &C,
     epoch: Epoch,
-    lane: C::Lent<'_>,
+    lane: C::BorrowedMemory<'_>,
 ) -> Result<(), Shortage> {
     pass(transport, &Message::Lane(epoch), epoch.size.size(), lane)
 }
@@ -140,7 +144,7 @@ pub fn pass_lane<C: ControlTransport>(
 pub fn pass_attachment<C: ControlTransport>(
     transport: &C,
     attachment: Attachment,
-    memory: C::Lent<'_>,
+    memory: C::BorrowedMemory<'_>,
 ) -> Result<(), Shortage> {
     pass(transport, &Message::Attachment(attachment), attachment.len, memory)
 }
@@ -149,7 +153,7 @@ fn pass<C: ControlTransport>(
     transport: &C,
     message: &Message,
     bytes: u64,
-    memory: C::Lent<'_>,
+    memory: C::BorrowedMemory<'_>,
 ) -> Result<(), Shortage> {
     let mut encoded = [0; MAX_CONTROL];
     let len = message.encode(1, &mut encoded);
@@ -168,38 +172,38 @@ impl<C: ControlTransport> Control<C> {
     /// # Errors
     /// [`FollowError`]: the peer sent an unexpected message, or this process lacks a resource; then the message
     /// remains in the socket.
-    pub fn take_in(&mut self, transport: &C) -> Result<Heard, FollowError> {
-        for _ in 0..MOST_AT_ONCE {
-            if self.mailbox.is_crowded() {
-                return Ok(Heard::More);
+    pub fn receive_all(&mut self, transport: &C) -> Result<DrainOutcome, FollowError> {
+        for _ in 0..MAX_PER_POLL {
+            if self.mailbox.is_full() {
+                return Ok(DrainOutcome::More);
             }
-            match self.take_one(transport)? {
+            match self.receive_one(transport)? {
                 Taken::One => {}
-                Taken::None => return Ok(Heard::Nothing),
-                Taken::End => return Ok(Heard::End),
+                Taken::None => return Ok(DrainOutcome::Nothing),
+                Taken::End => return Ok(DrainOutcome::End),
             }
         }
-        Ok(Heard::Flood)
+        Ok(DrainOutcome::Flood)
     }
 
     /// Receives the messages that have arrived before a wait, which they would end immediately. Keeps a protocol
     /// violation, to end the session at the next poll.
-    pub fn hear(&mut self, transport: &C) -> Heard {
-        for _ in 0..MOST_IN_A_ROW / MOST_AT_ONCE {
-            match self.take_in(transport) {
-                Ok(Heard::Flood) => {}
-                Ok(heard) => return heard,
+    pub fn drain_before_wait(&mut self, transport: &C) -> DrainOutcome {
+        for _ in 0..MAX_PER_WAIT / MAX_PER_POLL {
+            match self.receive_all(transport) {
+                Ok(DrainOutcome::Flood) => {}
+                Ok(outcome) => return outcome,
                 Err(FollowError::Peer(fault)) => {
                     self.fault.get_or_insert(fault);
-                    return Heard::End;
+                    return DrainOutcome::End;
                 }
-                Err(FollowError::Short(_)) => return Heard::More,
+                Err(FollowError::Short(_)) => return DrainOutcome::More,
             }
         }
-        Heard::More
+        DrainOutcome::More
     }
 
-    /// Returns the protocol violation that [`Control::hear`] found.
+    /// Returns the protocol violation that [`Control::drain_before_wait`] found.
     pub fn fault(&self) -> Option<PeerFault> {
         self.fault
     }
@@ -213,11 +217,11 @@ impl<C: ControlTransport> Control<C> {
         transport: &C,
         id: u64,
     ) -> Result<(Attachment, C::Memory), FollowError> {
-        for _ in 0..MOST_IN_A_ROW {
+        for _ in 0..MAX_PER_WAIT {
             if let Some(found) = self.mailbox.attachment(id)? {
                 return Ok(found);
             }
-            match self.take_announced(transport) {
+            match self.receive_announced(transport) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -241,9 +245,9 @@ impl<C: ControlTransport> Control<C> {
         map: impl FnOnce(&C::Memory) -> Result<R, FollowError>,
     ) -> Result<R, FollowError> {
         let missing = || missing(transport, "a lane", epoch.size.size());
-        let mut left = MOST_IN_A_ROW;
+        let mut left = MAX_PER_WAIT;
         while !self.mailbox.has_lane() {
-            if left == 0 || !self.take_announced(transport)? {
+            if left == 0 || !self.receive_announced(transport)? {
                 return Err(missing());
             }
             left -= 1;
@@ -259,15 +263,15 @@ impl<C: ControlTransport> Control<C> {
     }
 
     /// Receives a message that was sent before the record that refers to it; returns false when there is none.
-    fn take_announced(&mut self, transport: &C) -> Result<bool, FollowError> {
-        let mut taken = self.take_one(transport)?;
+    fn receive_announced(&mut self, transport: &C) -> Result<bool, FollowError> {
+        let mut taken = self.receive_one(transport)?;
         if taken == Taken::None && transport.catch_up() {
-            taken = self.take_one(transport)?;
+            taken = self.receive_one(transport)?;
         }
         Ok(taken == Taken::One)
     }
 
-    fn take_one(&mut self, transport: &C) -> Result<Taken, FollowError> {
+    fn receive_one(&mut self, transport: &C) -> Result<Taken, FollowError> {
         let mut bytes = [0; MAX_CONTROL];
         let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         let (len, memory) = match transport.receive(&mut bytes)? {
@@ -279,7 +283,7 @@ impl<C: ControlTransport> Control<C> {
             Arrival::Nothing => return Ok(Taken::None),
             Arrival::End => return Ok(Taken::End),
         };
-        let taken = self.mailbox.take_in(bytes.get(..len).unwrap_or(&bytes), memory);
+        let taken = self.mailbox.accept(bytes.get(..len).unwrap_or(&bytes), memory);
         let unwanted = self.mailbox.unwanted();
         if !unwanted.is_empty() {
             C::close(unwanted);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_missing_and_comes_with_what_to_do() {
+    fn a_failed_check_is_missing_and_has_advice() {
         let mut group = Group::new("memory");
         group.required("a", "install a", Err("no a".into()));
         group.optional("b", "install b", Ok(Finding::ok("b is there")));

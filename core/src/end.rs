@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::lane::{Armed, Growth, Lanes, PushError, Record, Wake};
 use crate::resize::{self, FollowError, ResizeError};
 use crate::wire::CloseReason;
-use crate::{Bell, Geometry, Instant, Left, Observer, PeerFault, Port, StallDetector};
+use crate::{Bell, Geometry, Instant, Observer, PeerFault, Port, StallDetector, StallStatus};
 
 /// Default time after which a lane that used less than a quarter of its ring shrinks.
 pub const SHRINK_AFTER: Duration = Duration::from_secs(30);
@@ -19,12 +19,12 @@ pub enum SessionState {
     /// The peer is gone. What it published before is still taken.
     Closing,
     /// It is over: nothing more is taken.
-    Over(Why),
+    Over(EndReason),
 }
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum EndReason {
     /// The peer closed it, for this reason.
     Closed(CloseReason),
     /// The peer's process ended.
@@ -35,7 +35,7 @@ pub enum Why {
     Fault(PeerFault),
 }
 
-impl From<PeerFault> for Why {
+impl From<PeerFault> for EndReason {
     fn from(fault: PeerFault) -> Self {
         Self::Fault(fault)
     }
@@ -146,14 +146,14 @@ impl<P: Port, O: Observer> End<P, O> {
     /// Returns why the peer closed the session, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
         match self.state {
-            SessionState::Over(Why::Closed(reason)) => Some(reason),
+            SessionState::Over(EndReason::Closed(reason)) => Some(reason),
             _ => None,
         }
     }
 
     /// Ends the session. The first reason counts, but a violation counts more.
-    pub fn end(&mut self, why: Why) {
-        if !self.is_over() || (matches!(why, Why::Fault(_)) && !self.has_failed()) {
+    pub fn end(&mut self, why: EndReason) {
+        if !self.is_over() || (matches!(why, EndReason::Fault(_)) && !self.has_failed()) {
             self.state = SessionState::Over(why);
         }
     }
@@ -166,11 +166,11 @@ impl<P: Port, O: Observer> End<P, O> {
     }
 
     /// Notes that the peer is gone. Returns true the first time.
-    pub fn depart(&mut self) -> bool {
+    pub fn peer_gone(&mut self) -> bool {
         self.state = match self.state {
             SessionState::Open => SessionState::Closing,
             // It closed the session before it left.
-            SessionState::Over(Why::Closed(_)) => SessionState::Over(Why::Gone),
+            SessionState::Over(EndReason::Closed(_)) => SessionState::Over(EndReason::Gone),
             SessionState::Closing | SessionState::Over(_) => return false,
         };
         true
@@ -179,20 +179,20 @@ impl<P: Port, O: Observer> End<P, O> {
     /// Returns whether the peer is gone.
     #[inline]
     pub fn is_departed(&self) -> bool {
-        matches!(self.state, SessionState::Closing | SessionState::Over(Why::Gone))
+        matches!(self.state, SessionState::Closing | SessionState::Over(EndReason::Gone))
     }
 
     /// Returns whether the peer violated the protocol.
     #[inline]
     pub fn has_failed(&self) -> bool {
-        matches!(self.state, SessionState::Over(Why::Fault(_)))
+        matches!(self.state, SessionState::Over(EndReason::Fault(_)))
     }
 
     /// Returns the peer's fault, if it violated the protocol.
     #[inline]
     pub fn fault(&self) -> Option<PeerFault> {
         match self.state {
-            SessionState::Over(Why::Fault(fault)) => Some(fault),
+            SessionState::Over(EndReason::Fault(fault)) => Some(fault),
             _ => None,
         }
     }
@@ -256,7 +256,7 @@ impl<P: Port, O: Observer> End<P, O> {
         match self.growth {
             Growth::Never => None,
             Growth::Often => self.lanes.should_grow(),
-            Growth::AtOnce => self.lanes.next_size(),
+            Growth::Immediate => self.lanes.next_size(),
         }
     }
 
@@ -360,8 +360,8 @@ impl<P: Port, O: Observer> End<P, O> {
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
-    pub fn look(&mut self) -> Result<(), PeerFault> {
-        self.lanes.look(self.port.peer()).map_err(|fault| self.fail(fault))
+    pub fn load_tail(&mut self) -> Result<(), PeerFault> {
+        self.lanes.load_tail(self.port.peer()).map_err(|fault| self.fail(fault))
     }
 
     /// Prefetches the own lane for the next message, between two polls.
@@ -379,13 +379,17 @@ impl<P: Port, O: Observer> End<P, O> {
     }
 
     /// Returns whether the peer has taken nothing for `limit` of what was published for it: see
-    /// [`StallDetector::look`].
+    /// [`StallDetector::check`].
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
-    pub fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, PeerFault> {
-        let left = self.stall.look(&mut self.lanes, self.port.peer(), now, limit);
-        left.map_err(|fault| self.fail(fault))
+    pub fn check_stalled(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+    ) -> Result<StallStatus, PeerFault> {
+        let status = self.stall.check(&mut self.lanes, self.port.peer(), now, limit);
+        status.map_err(|fault| self.fail(fault))
     }
 
     /// A request is about to be written.

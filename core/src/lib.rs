@@ -56,15 +56,15 @@ pub mod sync;
 mod time;
 pub mod wire;
 
-pub use backend::{Backend, InUse};
+pub use backend::{Backend, BackendStatus};
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};
-pub use limits::{Limit, Limits, Whose};
+pub use limits::{Limit, LimitOwner, Limits};
 pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
 pub use observer::Observer;
 pub use port::{Bell, Park, Port, Woken};
 pub use random::Random;
 pub use spin::{Spin, SpinCounter, SpinPolicy};
-pub use stall::{Left, StallDetector};
+pub use stall::{StallDetector, StallStatus};
 pub use time::{Deadline, Instant, nanos, sliced};

@@ -27,16 +27,16 @@ pub struct Limits {
 /// Which end's limit it is.
 ///
 /// ```
-/// use bellwire_core::Whose;
+/// use bellwire_core::LimitOwner;
 ///
 /// let act = |whose| match whose {
-///     Whose::Own => "raise the limit here",
-///     Whose::Peer => "raise the limit of the provider",
+///     LimitOwner::Own => "raise the limit here",
+///     LimitOwner::Peer => "raise the limit of the provider",
 /// };
-/// assert_eq!(act(Whose::Own), "raise the limit here");
+/// assert_eq!(act(LimitOwner::Own), "raise the limit here");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whose {
+pub enum LimitOwner {
     /// This end's own.
     Own,
     /// The peer's, as it declared in the handshake.
@@ -49,7 +49,7 @@ pub struct Limit {
     /// In bytes.
     pub bytes: u64,
     /// Which end set it; the own one when both set the same.
-    pub whose: Whose,
+    pub owner: LimitOwner,
 }
 
 impl Limits {
@@ -58,12 +58,12 @@ impl Limits {
 
     /// Returns the lane with which the other end may open when it requests this one.
     pub fn opening(&self, lane: Geometry) -> Geometry {
-        self.beside_page(lane).min(self.max_lane)
+        self.lane_within_limit(lane).min(self.max_lane)
     }
 
     /// Returns the lane with which an end of these limits may open when it wants this one: no larger than what its page leaves
     /// of the shared memory.
-    pub fn beside_page(&self, lane: Geometry) -> Geometry {
+    pub fn lane_within_limit(&self, lane: Geometry) -> Geometry {
         let room = self.max_shared_bytes_per_session.saturating_sub(PAGE_SIZE as u64);
         let most = Geometry::new(1 << room.checked_ilog2().unwrap_or(0).min(30));
         // At least a page remains for it: the handshake has refused less.
@@ -85,14 +85,14 @@ impl Limit {
     /// Returns the smaller of the two ends' limits.
     pub fn smaller(own: u64, peer: u64) -> Self {
         if own <= peer {
-            Self { bytes: own, whose: Whose::Own }
+            Self { bytes: own, owner: LimitOwner::Own }
         } else {
-            Self { bytes: peer, whose: Whose::Peer }
+            Self { bytes: peer, owner: LimitOwner::Peer }
         }
     }
 }
 
-impl core::fmt::Display for Whose {
+impl core::fmt::Display for LimitOwner {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Own => "this end's",

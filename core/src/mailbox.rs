@@ -3,18 +3,18 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use crate::lane::{Epoch, MAX_ATTACHED, MAX_OUTSTANDING};
 use crate::wire::{Attachment, Message, PAGE_SIZE};
 use crate::{Limits, PeerFault};
 
 /// More than a control socket holds: about 300 messages fill it.
-const MOST_GIVEN_UP: usize = 1024;
+const MAX_GIVEN_UP: usize = 1024;
 /// The descriptors that may be received before a record asks for them.
-const CROWD: usize = 8;
+const MAX_PENDING: usize = 8;
 
 /// Descriptors that were received and for which no record has asked yet, of a transport's type `F`.
 ///
-/// It holds at most [`MOST_OUTSTANDING`] lanes and [`MOST_ATTACHED`] attachments, and no more shared memory than the
+/// It holds at most [`MAX_OUTSTANDING`] lanes and [`MAX_ATTACHED`] attachments, and no more shared memory than the
 /// limit. A peer that passes more violates the protocol.
 #[derive(Debug)]
 pub struct Mailbox<F> {
@@ -51,7 +51,7 @@ impl<F> Mailbox<F> {
     ///
     /// # Errors
     /// [`Rejected`]: the message violates the protocol now.
-    pub fn take_in(&mut self, bytes: &[u8], mut descriptors: Vec<F>) -> Result<(), Rejected<F>> {
+    pub fn accept(&mut self, bytes: &[u8], mut descriptors: Vec<F>) -> Result<(), Rejected<F>> {
         let fault = |why| PeerFault::Control { len: bytes.len(), fds: descriptors.len(), why };
         let Ok(message) = Message::parse(bytes, descriptors.len()) else {
             let fault = fault(match bytes {
@@ -62,11 +62,11 @@ impl<F> Mailbox<F> {
         };
         let why = match (&message, descriptors.len()) {
             (Message::Ring, 0) => return Ok(()),
-            (Message::Lane(_), 1) if self.lanes.len() >= MOST_OUTSTANDING => "too many lanes",
+            (Message::Lane(_), 1) if self.lanes.len() >= MAX_OUTSTANDING => "too many lanes",
             (Message::Lane(epoch), 1) if epoch.size > self.limits.max_lane => {
                 "a lane above the limit"
             }
-            (Message::Attachment(_), 1) if self.attachments.len() >= MOST_ATTACHED => {
+            (Message::Attachment(_), 1) if self.attachments.len() >= MAX_ATTACHED => {
                 "too many attachments"
             }
             (Message::Attachment(attachment), 1) if attachment.len > self.limits.max_message => {
@@ -157,7 +157,7 @@ impl<F> Mailbox<F> {
     /// # Errors
     /// [`PeerFault::Memory`] when more were given up than a control socket holds.
     pub fn give_up(&mut self, id: u64) -> Result<(), PeerFault> {
-        if self.given_up.len() >= MOST_GIVEN_UP {
+        if self.given_up.len() >= MAX_GIVEN_UP {
             return Err(PeerFault::Memory {
                 what: "messages",
                 why: "their records came without it",
@@ -168,8 +168,8 @@ impl<F> Mailbox<F> {
     }
 
     /// Returns whether so many descriptors are pending that no more should be received before a record asks for one.
-    pub fn is_crowded(&self) -> bool {
-        self.lanes.len() + self.attachments.len() >= CROWD
+    pub fn is_full(&self) -> bool {
+        self.lanes.len() + self.attachments.len() >= MAX_PENDING
     }
 
     /// Takes unwanted memory that has arrived, to close where closing may block.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The sender never waits for the receiver to follow: it sends a message that needs a larger lane immediately. At
-//! most [`MOST_OUTSTANDING`](crate::lane::MOST_OUTSTANDING) epochs may be outstanding; one more counts as a full
+//! most [`MAX_OUTSTANDING`](crate::lane::MAX_OUTSTANDING) epochs may be outstanding; one more counts as a full
 //! lane, and a sender that waits for it is rung when the receiver follows.
 
 use core::fmt;
@@ -119,7 +119,7 @@ pub fn shrink<P: Port>(port: &mut P, lanes: &mut Lanes) -> Result<(), ResizeErro
 /// a shortage, because the send will report it.
 pub fn maintain<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool {
     let now = lanes.is_grown().then(|| port.now());
-    if let Some(to) = now.and_then(|now| lanes.wanted_for_pace(port.peer(), now)) {
+    if let Some(to) = now.and_then(|now| lanes.wanted_for_throughput(port.peer(), now)) {
         let before = lanes.epoch().number;
         // On a shortage, the lane keeps its size, or stops in the epoch that was offered before.
         let _ = grow(port, lanes, to);

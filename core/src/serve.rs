@@ -10,8 +10,8 @@ use crate::call::{append, close_reason, unexpected};
 use crate::lane::{Lanes, Record};
 use crate::wire::{CloseReason, Kind, ONE_WAY};
 use crate::{OwnMemory, PeerFault, PeerMemory};
-use answers::Owed;
-pub use answers::{Flushed, Kept, Passed, RespondError};
+use answers::PendingAnswer;
+pub use answers::{Flushed, OwnedBytes, Passed, RespondError};
 pub use counts::ServeCounts;
 
 /// A record that the peer sent.
@@ -72,7 +72,7 @@ impl Incoming {
 pub struct ServeMachine {
     last_id: u64,
     limit: u64,
-    owed: VecDeque<Owed>,
+    pending: VecDeque<PendingAnswer>,
     counts: ServeCounts,
     arriving: Option<Arriving>,
 }
@@ -91,7 +91,7 @@ impl ServeMachine {
     /// Creates the machine of a new session with at most `limit` requests in flight; at least one.
     pub fn new(limit: u64) -> Self {
         let counts = ServeCounts::default();
-        Self { last_id: 0, limit: limit.max(1), owed: VecDeque::new(), counts, arriving: None }
+        Self { last_id: 0, limit: limit.max(1), pending: VecDeque::new(), counts, arriving: None }
     }
 
     /// Returns the next request or cancellation; copies a request's payload to `buffer`, which grows as needed.
@@ -105,8 +105,8 @@ impl ServeMachine {
         peer: &P,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Incoming>, PeerFault> {
-        if !self.owed.is_empty() || self.counts.in_flight() >= self.limit {
-            lanes.look(peer)?;
+        if !self.pending.is_empty() || self.counts.in_flight() >= self.limit {
+            lanes.load_tail(peer)?;
             return Ok(None);
         }
         if let Some((id, len)) = self.try_next(lanes, own, peer, buffer) {
@@ -212,7 +212,7 @@ impl ServeMachine {
 
     /// Returns whether answers wait for room in the lane.
     pub fn is_blocked(&self) -> bool {
-        !self.owed.is_empty()
+        !self.pending.is_empty()
     }
 
     /// Returns whether the limit of requests in flight is reached: no more are taken until one is answered.

@@ -66,9 +66,9 @@ pub struct Spin {
     /// Until when this end does not yield.
     keeps_until: Option<Instant>,
     /// Until when another thread is assumed to compute on this processor.
-    crowded_until: Option<Instant>,
+    busy_until: Option<Instant>,
     /// Whether the last yield brought the answer, or let another thread run: then the next wait yields at once.
-    at_once: bool,
+    yields_first: bool,
     /// Such waits so far, and whether the current one has yielded.
     waits: u32,
     has_yielded: bool,
@@ -118,8 +118,8 @@ impl Spin {
             failed_probes: 0,
             copying: 0,
             keeps_until: None,
-            crowded_until: None,
-            at_once: false,
+            busy_until: None,
+            yields_first: false,
             waits: 1,
             has_yielded: false,
         }
@@ -158,8 +158,8 @@ impl Spin {
 
     /// Reports that the peer answered during a spin, `after` nanoseconds into the wait.
     pub fn hit(&mut self, after: u64) {
-        if self.at_once {
-            self.at_once = self.has_yielded || !self.polls_first();
+        if self.yields_first {
+            self.yields_first = self.has_yielded || !self.polls_first();
             self.has_yielded = false;
             self.waits = self.waits.wrapping_add(1);
         }
@@ -194,11 +194,11 @@ impl Spin {
         }
     }
 
-    /// Returns whether to read the clock after each poll, and to yield if [`Spin::gives_way`] says so: what this end waits
+    /// Returns whether to read the clock after each poll, and to yield if [`Spin::should_yield`] says so: what this end waits
     /// for, or others that wait, run on its processor.
     #[inline]
-    pub fn yields_at_once(&self) -> bool {
-        self.at_once && !self.polls_first()
+    pub fn yields_first(&self) -> bool {
+        self.yields_first && !self.polls_first()
     }
 
     /// One wait in so many polls first all the same, and so notices that the peer runs elsewhere.
@@ -207,23 +207,23 @@ impl Spin {
     }
 
     /// Returns whether to yield, now that the spin is long enough to read the clock.
-    pub fn gives_way(&self, now: Instant) -> bool {
+    pub fn should_yield(&self, now: Instant) -> bool {
         self.keeps_until.is_none_or(|until| now >= until)
     }
 
     /// Reports a yield that lasted from `before` to `after`, and whether the peer has moved meanwhile.
-    pub fn gave_way(&mut self, before: Instant, after: Instant, moved: bool) {
+    pub fn yielded(&mut self, before: Instant, after: Instant, moved: bool) {
         let away = nanos(after.since(before));
         let times = match away {
             _ if away > LONG_AWAY => KEEPS_FOR,
             _ if away < NOBODY && !moved => VAIN_FOR,
             _ => 0,
         };
-        (self.at_once, self.has_yielded) = (times == 0, true);
+        (self.yields_first, self.has_yielded) = (times == 0, true);
         let long = Duration::from_nanos(away.saturating_mul(times));
         self.keeps_until = (times > 0).then(|| after.after(long));
         if away > LONG_AWAY {
-            self.crowded_until = self.keeps_until;
+            self.busy_until = self.keeps_until;
         }
     }
 
@@ -241,9 +241,9 @@ impl Spin {
             self.ran_out();
             return false;
         }
-        if self.gives_way(now) {
+        if self.should_yield(now) {
             let moved = poll_after_yield();
-            self.gave_way(now, clock(), moved);
+            self.yielded(now, clock(), moved);
         }
         true
     }
@@ -266,7 +266,7 @@ impl Spin {
                 return true;
             }
             hint::spin_loop();
-            let is_due = counter.count() || self.yields_at_once();
+            let is_due = counter.count() || self.yields_first();
             let poll_after_yield = || {
                 yield_now();
                 poll()
@@ -312,7 +312,7 @@ impl Spin {
     /// Limits a spin to `worth` while another thread computes on this processor: the scheduler runs a sleeping thread
     /// when it is rung, but not a spinning one.
     pub fn shorten(&self, counter: &mut SpinCounter, now: Instant) {
-        if self.crowded_until.is_some_and(|until| now < until) {
+        if self.busy_until.is_some_and(|until| now < until) {
             counter.budget = counter.budget.min(self.worth());
         }
     }
@@ -339,26 +339,26 @@ impl Spin {
 #[derive(Debug)]
 pub struct SpinCounter {
     budget: u64,
-    looks: u32,
+    polls: u32,
     began: Option<Instant>,
     /// From the first reading of the clock to the last, in nanoseconds.
     spun: u64,
 }
 
 /// Polls between two readings of the clock: 0.3 to 3 µs, depending on the processor's pause instruction.
-const LOOKS_BEFORE_CLOCK: u32 = 64;
+const POLLS_BEFORE_CLOCK: u32 = 64;
 
 impl SpinCounter {
     /// Creates the counter of a spin of at most `budget` nanoseconds.
     pub fn new(budget: u64) -> Self {
-        Self { budget, looks: 0, began: None, spun: 0 }
+        Self { budget, polls: 0, began: None, spun: 0 }
     }
 
     /// Counts a poll that found nothing. Returns true when it is time for [`SpinCounter::tick`].
     #[inline]
     pub fn count(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        self.looks % LOOKS_BEFORE_CLOCK == 0
+        self.polls = self.polls.wrapping_add(1);
+        self.polls % POLLS_BEFORE_CLOCK == 0
     }
 
     /// Notes the time. Returns true when the budget is spent.
@@ -373,7 +373,7 @@ impl SpinCounter {
     }
 
     /// Returns how long the spin has lasted, in nanoseconds, to within
-    /// `LOOKS_BEFORE_CLOCK` polls.
+    /// `POLLS_BEFORE_CLOCK` polls.
     pub fn spun(&self) -> u64 {
         self.spun
     }

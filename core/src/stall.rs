@@ -13,16 +13,16 @@ pub struct StallDetector {
     since: Option<Instant>,
 }
 
-/// The outcome of [`StallDetector::look`].
+/// The outcome of [`StallDetector::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Left {
+pub enum StallStatus {
     /// The peer has taken everything that was published.
-    Nothing,
+    CaughtUp,
     /// It may still take it: check again at this time.
-    Until(Instant),
+    CheckAt(Instant),
     /// It has taken nothing for the limit.
-    TooLong,
+    Stalled,
 }
 
 impl StallDetector {
@@ -31,19 +31,19 @@ impl StallDetector {
     ///
     /// # Errors
     /// [`PeerFault`] when the peer's `head` is invalid.
-    pub fn look<P: PeerMemory>(
+    pub fn check<P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         peer: &P,
         now: Instant,
         limit: Duration,
-    ) -> Result<Left, PeerFault> {
+    ) -> Result<StallStatus, PeerFault> {
         let taken = lanes.taken(peer)?;
         let moved = taken != self.taken;
         self.taken = taken;
         if taken == lanes.position() {
             self.since = None;
-            return Ok(Left::Nothing);
+            return Ok(StallStatus::CaughtUp);
         }
         let since = match self.since {
             Some(since) if !moved => since,
@@ -51,6 +51,6 @@ impl StallDetector {
         };
         self.since = Some(since);
         let until = since.after(limit);
-        Ok(if until <= now { Left::TooLong } else { Left::Until(until) })
+        Ok(if until <= now { StallStatus::Stalled } else { StallStatus::CheckAt(until) })
     }
 }

@@ -86,7 +86,7 @@ fn any_status() -> impl Strategy<Value = Status> {
 
 proptest! {
     #[test]
-    fn what_was_put_in_comes_out(
+    fn items_of_a_batch_come_out_as_they_went_in(
         contents in prop::collection::vec((any_status(), prop::collection::vec(any::<u8>(), 0..40)), 0..60),
     ) {
         let contents: Vec<_> = contents.iter().map(|(status, bytes)| (*status, &bytes[..])).collect();

@@ -206,9 +206,9 @@ fn one_way_requests_take_no_place_and_their_number_not_taken_is_exact() {
         let sent = pair.calls.submit(&mut pair.lanes, end.own(), end.peer(), request);
         assert_eq!(sent, Ok(Ticket::ONE_WAY));
     };
-    let untaken = |pair: &mut Pair| {
+    let unconsumed = |pair: &mut Pair| {
         let end = &pair.ends[0];
-        pair.calls.untaken(&mut pair.lanes, end.peer()).unwrap()
+        pair.calls.unconsumed(&mut pair.lanes, end.peer()).unwrap()
     };
     post(&mut pair, &[1; 10]);
     let asked = pair.submit(&[2]).unwrap();
@@ -222,8 +222,8 @@ fn one_way_requests_take_no_place_and_their_number_not_taken_is_exact() {
     for (record, left) in taken.into_iter().zip([2, 2, 1, 0]) {
         assert_eq!(pair.take(), Some(record));
         let head = pair.ends[0].peer().load(Word::Head, Ordering::Acquire);
-        assert_eq!(pair.calls.untaken_after(head), left);
-        assert_eq!(untaken(&mut pair), left);
+        assert_eq!(pair.calls.unconsumed_after(head), left);
+        assert_eq!(unconsumed(&mut pair), left);
         assert_eq!(pair.calls.last_post().is_some(), left > 0);
     }
     pair.send(Kind::Response, 0, &[]);

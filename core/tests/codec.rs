@@ -48,7 +48,7 @@ fn sizes() -> impl Strategy<Value = (Geometry, Geometry, Limits)> {
     (geometry(), geometry(), geometry(), any::<u64>(), shared).prop_map(
         |(lane, other, max_lane, max_message, max_shared_bytes_per_session)| {
             let limits = Limits { max_message, max_lane, max_shared_bytes_per_session };
-            let lane = limits.beside_page(lane.max(other));
+            let lane = limits.lane_within_limit(lane.max(other));
             (lane, lane.min(other), limits)
         },
     )
@@ -116,7 +116,7 @@ fn message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_parsed_again(message in message(), fds in 0_usize..8) {
+    fn an_encoded_message_parses_to_itself(message in message(), fds in 0_usize..8) {
         let bytes = encode(&message, fds);
         prop_assert!(bytes.len() <= MAX_CONTROL);
         prop_assert_eq!(Message::parse(&bytes, fds), Ok(message));

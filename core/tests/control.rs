@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bellwire_core::control::{self, Arrival, Control, ControlTransport, Heard};
+use bellwire_core::control::{self, Arrival, Control, ControlTransport, DrainOutcome};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
@@ -97,7 +97,7 @@ impl Wire {
 
 impl ControlTransport for Wire {
     type Memory = Memory;
-    type Lent<'a> = u64;
+    type BorrowedMemory<'a> = u64;
 
     fn send(&self, message: &[u8], memory: Option<u64>) -> Result<(), Shortage> {
         if self.is_full.get() {
@@ -173,13 +173,17 @@ fn follow(control: &mut Control<Wire>, wire: &Wire, number: u32) -> Result<u64, 
 fn a_flood_is_taken_in_turn_by_turn() {
     let (wire, mut control) = start();
     wire.rings(50);
-    assert_eq!(control.take_in(&wire), Ok(Heard::Flood));
-    assert_eq!(control.take_in(&wire), Ok(Heard::Nothing));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::Flood));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::Nothing));
     wire.rings(1500);
-    assert_eq!(control.hear(&wire), Heard::More, "a wait takes in more, and not all");
-    assert_eq!(control.hear(&wire), Heard::Nothing);
+    assert_eq!(
+        control.drain_before_wait(&wire),
+        DrainOutcome::More,
+        "a wait takes in more, and not all"
+    );
+    assert_eq!(control.drain_before_wait(&wire), DrainOutcome::Nothing);
     wire.add(Step::End);
-    assert_eq!(control.take_in(&wire), Ok(Heard::End));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::End));
 }
 
 /// It would occupy a record's reader for as long as the peer wants.
@@ -194,43 +198,43 @@ fn a_flood_in_front_of_a_lane_or_a_message_is_not_endless() {
 }
 
 #[test]
-fn a_crowd_stays_on_the_socket_until_records_ask() {
+fn messages_beyond_the_limit_stay_in_the_socket_until_records_ask() {
     let (wire, mut control) = start();
     (1..=10).for_each(|id| wire.attachment(id, id));
-    assert_eq!(control.take_in(&wire), Ok(Heard::More));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::More));
     let left = wire.script.borrow().len();
     assert!((1..10).contains(&left), "{left}");
     for id in 1..=10 {
         let (attachment, memory) = control.take_attachment(&wire, id).unwrap();
         assert_eq!((attachment.id, memory.0), (id, id));
     }
-    assert_eq!(control.take_in(&wire), Ok(Heard::Nothing));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::Nothing));
 }
 
 #[test]
-fn what_nobody_asked_for_is_closed_where_that_may_block() {
+fn unrequested_memory_is_closed_where_that_may_block() {
     let (wire, mut control) = start();
     wire.lane(2, 20);
     wire.attachment(1, 10);
-    assert_eq!(control.take_in(&wire), Ok(Heard::Nothing));
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::Nothing));
     assert_eq!(wire.fates(), []);
     drop(control);
     assert_eq!(wire.fates(), [Fate::Closed(20), Fate::Closed(10)]);
 }
 
 #[test]
-fn what_comes_with_a_violation_is_closed_where_that_may_block() {
+fn memory_of_a_violation_is_closed_where_that_may_block() {
     let (wire, mut control) = start();
     wire.message(&Message::Ring, &[1, 2]);
-    let error = control.take_in(&wire).unwrap_err();
+    let error = control.receive_all(&wire).unwrap_err();
     assert_eq!(why(error), "an open session has no place for it");
     let mut fates = wire.fates();
     fates.sort_by_key(|fate| format!("{fate:?}"));
     assert_eq!(fates, [Fate::Closed(1), Fate::Closed(2)]);
     wire.add(Step::TooLong);
-    assert_eq!(why(control.take_in(&wire).unwrap_err()), "longer than any message");
+    assert_eq!(why(control.receive_all(&wire).unwrap_err()), "longer than any message");
     wire.add(Step::TooMany(17));
-    let error = control.take_in(&wire).unwrap_err();
+    let error = control.receive_all(&wire).unwrap_err();
     assert!(matches!(error, FollowError::Peer(PeerFault::Control { fds: 17, .. })), "{error}");
 }
 
@@ -290,11 +294,11 @@ fn memory_that_went_with_its_peer_is_no_violation() {
 }
 
 #[test]
-fn what_was_sent_first_is_there_after_a_catching_up() {
+fn the_first_message_is_there_after_catching_up() {
     let (wire, mut control) = start();
     wire.add(Step::Late);
     wire.lane(2, 20);
-    assert_eq!(control.take_in(&wire), Ok(Heard::Nothing), "a look does not catch up");
+    assert_eq!(control.receive_all(&wire), Ok(DrainOutcome::Nothing), "a look does not catch up");
     assert_eq!(follow(&mut control, &wire, 2), Ok(20));
     wire.add(Step::Late);
     wire.attachment(1, 10);
@@ -306,16 +310,23 @@ fn the_first_fault_that_a_wait_finds_stays() {
     let (wire, mut control) = start();
     wire.add(Step::TooLong);
     wire.add(Step::TooMany(17));
-    assert_eq!((control.hear(&wire), control.fault().is_some()), (Heard::End, true));
+    assert_eq!(
+        (control.drain_before_wait(&wire), control.fault().is_some()),
+        (DrainOutcome::End, true)
+    );
     let first = control.fault();
-    assert_eq!(control.hear(&wire), Heard::End);
+    assert_eq!(control.drain_before_wait(&wire), DrainOutcome::End);
     assert_eq!(control.fault(), first);
     wire.add(Step::Fails(SHORT.into()));
-    assert_eq!(control.hear(&wire), Heard::More, "what cannot be taken in now is still there");
+    assert_eq!(
+        control.drain_before_wait(&wire),
+        DrainOutcome::More,
+        "what cannot be taken in now is still there"
+    );
 }
 
 #[test]
-fn what_is_sent_is_what_the_peer_parses() {
+fn the_peer_parses_each_message_as_it_was_sent() {
     let wire = Wire::default();
     let attachment = Attachment { id: 5, generation: 7, len: 300 };
     control::ring(&wire);

@@ -46,7 +46,7 @@ fn at(nanos: u64) -> Instant {
 }
 
 #[test]
-fn each_outcome_is_counted_once_and_told() {
+fn each_outcome_is_counted_once_and_exported() {
     let (page, mut calls) = (Page::default(), CallCounters::default());
     let outcomes = [
         Outcome::Answered,

@@ -102,7 +102,7 @@ fn a_spin_ends_at_the_deadline_too() {
 }
 
 #[test]
-fn who_gave_up_waiting_is_not_rung() {
+fn an_end_that_gave_up_waiting_is_not_rung() {
     let mut drive = drive(echo(900 * MICRO), SpinPolicy::NEVER);
     drive.submit(b"slow").unwrap();
     wait(&mut drive, Deadline::within(100 * MICRO));

@@ -101,12 +101,12 @@ impl Way {
         loop {
             let Some(record) = self.pair.peek(1).unwrap() else {
                 assert_eq!(self.published, 0, "what was published is there");
-                self.look_if_owed();
+                self.check_wakes_if_due();
                 return false;
             };
             if record.kind == Kind::Switch {
                 self.pair.follow(1, &record).unwrap();
-                self.look_if_owed();
+                self.check_wakes_if_due();
                 continue;
             }
             let (id, len, attached) = self.model.pop_front().expect("it was sent");
@@ -120,12 +120,12 @@ impl Way {
                 assert_eq!(bytes, payload(id, len));
             }
             self.pair.lanes[1].take_before_acting(self.pair.ends[1].own(), &record);
-            self.look_if_owed();
+            self.check_wakes_if_due();
             return true;
         }
     }
 
-    fn look_if_owed(&mut self) {
+    fn check_wakes_if_due(&mut self) {
         if self.pair.lanes[1].wake_check_due() {
             self.rung |= self.pair.commit(1).space;
         }
@@ -174,7 +174,7 @@ proptest! {
     /// An end that waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what
     /// was published and checks the event index only when due; and finds what it waited for, or waits again.
     #[test]
-    fn whoever_waits_for_room_is_rung_whatever_the_epochs(
+    fn a_sender_that_waits_for_room_is_rung_whatever_the_epochs(
         lane in 12_u32..16,
         ops in proptest::collection::vec(op(), 1..80),
         len in 0_usize..30_000,

@@ -220,7 +220,7 @@ fn nothing_goes_out_before_its_turn() {
 }
 
 #[test]
-fn a_client_of_another_version_is_told_both_ranges_and_tells_them() {
+fn a_client_of_another_version_learns_and_reports_both_ranges() {
     let theirs = Versions { min: 2, max: 7 };
     let mut bytes = encode(&Message::Hello(hello()), 0);
     bytes[8..10].copy_from_slice(&theirs.min.to_le_bytes());
@@ -246,7 +246,7 @@ fn a_client_of_more_versions_gets_the_common_one() {
 }
 
 #[test]
-fn ends_that_know_the_types_differently_find_out_whoever_looks() {
+fn ends_with_different_types_find_out_whichever_end_checks() {
     for (here, there, fits) in
         [(0, 0, true), (0, 7, true), (7, 0, true), (7, 7, true), (7, 8, false)]
     {

@@ -103,13 +103,13 @@ fn take(lanes: &mut Lanes, peer: &ScriptedPeer) {
 }
 
 #[test]
-fn a_violation_is_seen_by_whoever_arms_too() {
+fn arming_notices_a_violation_too() {
     let (mut lanes, own, peer) = lanes();
     peer.tail.set(7);
     assert_eq!(lanes.arm(&own, &peer, false), Err(PeerFault::Misaligned { at: 7 }));
     peer.tail.set(0);
     peer.head.set(16);
-    assert!(lanes.arm(&own, &peer, false).is_ok(), "nobody looks at a head that nobody needs");
+    assert!(lanes.arm(&own, &peer, false).is_ok(), "nobody polls at a head that nobody needs");
     let violation = PeerFault::HeadTooFar { head: 16, published: 0 };
     assert_eq!(lanes.arm(&own, &peer, true), Err(violation));
 }
@@ -147,7 +147,7 @@ fn a_pad_of_half_the_lane_or_more() {
 
 /// A peer that sends parts, or answers to no request, and never the awaited answer.
 #[test]
-fn answers_of_which_there_is_nothing_to_tell_are_taken_a_few_at_a_time() {
+fn answers_without_a_result_are_taken_a_few_at_a_time() {
     let (mut lanes, own, peer) = lanes();
     let mut calls = CallMachine::new();
     calls.submit(&mut lanes, &own, &peer, &[]).unwrap();
@@ -156,9 +156,9 @@ fn answers_of_which_there_is_nothing_to_tell_are_taken_a_few_at_a_time() {
     }
     peer.tail.set(SIZE);
     let mut buffer = Vec::new();
-    for looks in 1..=2 {
+    for polls in 1..=2 {
         assert_eq!(calls.next_reply(&mut lanes, &own, &peer, &mut buffer), Ok(None));
-        assert_eq!((buffer.len(), lanes.has_untaken()), (looks * 64, looks == 1));
+        assert_eq!((buffer.len(), lanes.has_unread()), (polls * 64, polls == 1));
     }
 }
 
@@ -178,7 +178,7 @@ fn no_byte_is_read_twice() {
         Some(Incoming::Request { id: 2, len: 1, batch: false }),
         None,
     ] {
-        // As the server looks: for a plain request first.
+        // As the server polls: for a plain request first.
         let plain = machine.try_next(&mut lanes, &own, &peer, &mut buffer);
         let plain = plain.map(|(id, len)| Incoming::Request { id, len, batch: false });
         let next = plain.map_or_else(

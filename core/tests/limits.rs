@@ -2,7 +2,7 @@
 
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::ResizeError;
-use bellwire_core::{Geometry, Limits, Whose};
+use bellwire_core::{Geometry, LimitOwner, Limits};
 use bellwire_sim::Act;
 
 use crate::pair::{Pair, growing, limited};
@@ -14,21 +14,25 @@ const ROOMY: Limits = Limits {
 };
 
 /// Limits of the own end, of the peer, and whose counts.
-fn both(limits: Limits) -> [(Limits, Limits, Whose); 3] {
-    [(limits, ROOMY, Whose::Own), (ROOMY, limits, Whose::Peer), (limits, limits, Whose::Own)]
+fn both(limits: Limits) -> [(Limits, Limits, LimitOwner); 3] {
+    [
+        (limits, ROOMY, LimitOwner::Own),
+        (ROOMY, limits, LimitOwner::Peer),
+        (limits, limits, LimitOwner::Own),
+    ]
 }
 
-fn too_large(len: u64, limit: u64, whose: Whose) -> Result<(), PushError> {
-    Err(PushError::TooLarge { len, limit, whose })
+fn too_large(len: u64, limit: u64, owner: LimitOwner) -> Result<(), PushError> {
+    Err(PushError::TooLarge { len, limit, owner })
 }
 
 /// The page and the lane count, and what is in flight.
 #[test]
 fn shared_memory_above_the_limit_is_too_large_and_the_session_goes_on() {
     let limit = 4096 + 4096 + 16_384;
-    for (own, peer, whose) in both(Limits { max_shared_bytes_per_session: limit, ..ROOMY }) {
+    for (own, peer, owner) in both(Limits { max_shared_bytes_per_session: limit, ..ROOMY }) {
         let mut pair = Pair::new(limited(own, peer));
-        let too_large = |len| too_large(len, limit, whose);
+        let too_large = |len| too_large(len, limit, owner);
         // A lane of 32 KiB is too much, a memfd of three pages is not.
         let most = ROOMY.max_lane.max_payload() as u64;
         let rather_attach = Err(PushError::Attach { len: 8145, limit: most });
@@ -85,7 +89,7 @@ fn lanes_that_keep_their_size_know_no_epochs() {
     let fixed = bellwire_sim::Sim { limits: None, ..growing() };
     let mut pair = Pair::new(fixed);
     let most = pair.lanes[0].max_payload() as u64;
-    assert_eq!(pair.push(0, 1, most as usize + 1), too_large(most + 1, most, Whose::Own));
+    assert_eq!(pair.push(0, 1, most as usize + 1), too_large(most + 1, most, LimitOwner::Own));
     while pair.push(0, 1, 100).is_ok() {}
     assert!(!pair.maintenance(0));
     assert_eq!(pair.lanes[0].offered(), None);

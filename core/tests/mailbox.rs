@@ -1,6 +1,6 @@
 //! Messages of the control socket during a session. A descriptor is a number here.
 
-use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::lane::{Epoch, MAX_ATTACHED, MAX_OUTSTANDING};
 use bellwire_core::mailbox::Mailbox;
 use bellwire_core::wire::{Attachment, Message};
 use bellwire_core::{Limits, PeerFault};
@@ -25,9 +25,9 @@ fn attachment(id: u64, len: u64) -> Message {
     Message::Attachment(Attachment { id, generation: 0, len })
 }
 
-fn take_in(mailbox: &mut Mailbox<u32>, message: &Message, fds: &[u32]) -> Result<(), &'static str> {
+fn accept(mailbox: &mut Mailbox<u32>, message: &Message, fds: &[u32]) -> Result<(), &'static str> {
     let bytes = encode(message, fds.len());
-    mailbox.take_in(&bytes, fds.to_vec()).map_err(|rejected| {
+    mailbox.accept(&bytes, fds.to_vec()).map_err(|rejected| {
         let mut returned = rejected.descriptors;
         returned.sort_unstable();
         assert_eq!(returned, fds, "whoever closes them gets all of them");
@@ -44,11 +44,11 @@ fn take_in(mailbox: &mut Mailbox<u32>, message: &Message, fds: &[u32]) -> Result
 #[test]
 fn lanes_and_attachments_are_handed_out_in_their_order() {
     let mut mailbox = Mailbox::new(LIMITS);
-    take_in(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
-    take_in(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
-    take_in(&mut mailbox, &Message::Ring, &[]).unwrap();
-    take_in(&mut mailbox, &lane(3, 4096), &[30]).unwrap();
-    take_in(&mut mailbox, &attachment(5, 20), &[50]).unwrap();
+    accept(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
+    accept(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
+    accept(&mut mailbox, &Message::Ring, &[]).unwrap();
+    accept(&mut mailbox, &lane(3, 4096), &[30]).unwrap();
+    accept(&mut mailbox, &attachment(5, 20), &[50]).unwrap();
     assert!(mailbox.has_lane() && mailbox.has_attachment());
     let epoch = |number, bytes| Epoch { number, size: size(bytes) };
     assert_eq!(mailbox.lane(epoch(2, 8192)), Ok(Some(20)));
@@ -66,8 +66,8 @@ fn lanes_and_attachments_are_handed_out_in_their_order() {
 #[test]
 fn another_lane_or_message_than_the_one_announced_is_a_violation_and_stays() {
     let mut mailbox = Mailbox::new(LIMITS);
-    take_in(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
-    take_in(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
+    accept(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
+    accept(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
     for (number, bytes) in [(1, 8192), (3, 8192), (2, 4096), (2, 16_384)] {
         let violation = mailbox.lane(Epoch { number, size: size(bytes) });
         assert!(
@@ -91,40 +91,40 @@ fn another_lane_or_message_than_the_one_announced_is_a_violation_and_stays() {
 #[test]
 fn more_lanes_than_may_be_outstanding_are_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
-    for number in 0..MOST_OUTSTANDING as u32 {
-        take_in(&mut mailbox, &lane(2 + number, 4096), &[number]).unwrap();
+    for number in 0..MAX_OUTSTANDING as u32 {
+        accept(&mut mailbox, &lane(2 + number, 4096), &[number]).unwrap();
     }
-    assert_eq!(take_in(&mut mailbox, &lane(9, 4096), &[9]), Err("too many lanes"));
+    assert_eq!(accept(&mut mailbox, &lane(9, 4096), &[9]), Err("too many lanes"));
     mailbox.lane(Epoch { number: 2, size: size(4096) }).unwrap().unwrap();
-    take_in(&mut mailbox, &lane(9, 4096), &[9]).unwrap();
+    accept(&mut mailbox, &lane(9, 4096), &[9]).unwrap();
 }
 
 #[test]
 fn more_attachments_than_may_be_outstanding_are_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
-    for id in 0..MOST_ATTACHED as u32 {
-        take_in(&mut mailbox, &attachment(id.into(), 1), &[id]).unwrap();
+    for id in 0..MAX_ATTACHED as u32 {
+        accept(&mut mailbox, &attachment(id.into(), 1), &[id]).unwrap();
     }
-    assert_eq!(take_in(&mut mailbox, &attachment(99, 1), &[99]), Err("too many attachments"));
+    assert_eq!(accept(&mut mailbox, &attachment(99, 1), &[99]), Err("too many attachments"));
     mailbox.attachment(0).unwrap().unwrap();
-    take_in(&mut mailbox, &attachment(99, 1), &[99]).unwrap();
+    accept(&mut mailbox, &attachment(99, 1), &[99]).unwrap();
 }
 
 /// Each is within its limit; together they are not.
 #[test]
 fn more_memory_than_the_session_may_share_is_a_violation() {
     let mut mailbox = Mailbox::new(LIMITS);
-    take_in(&mut mailbox, &lane(2, 65_536), &[0]).unwrap();
+    accept(&mut mailbox, &lane(2, 65_536), &[0]).unwrap();
     // 25 pages each.
     for id in 0..9 {
-        take_in(&mut mailbox, &attachment(id, 100_000), &[1]).unwrap();
+        accept(&mut mailbox, &attachment(id, 100_000), &[1]).unwrap();
     }
-    assert_eq!(take_in(&mut mailbox, &attachment(9, 100_000), &[1]), Err("too much memory"));
-    assert_eq!(take_in(&mut mailbox, &lane(3, 65_536), &[1]), Err("too much memory"));
-    take_in(&mut mailbox, &attachment(9, 50_000), &[1]).unwrap();
+    assert_eq!(accept(&mut mailbox, &attachment(9, 100_000), &[1]), Err("too much memory"));
+    assert_eq!(accept(&mut mailbox, &lane(3, 65_536), &[1]), Err("too much memory"));
+    accept(&mut mailbox, &attachment(9, 50_000), &[1]).unwrap();
     mailbox.attachment(0).unwrap().unwrap();
-    take_in(&mut mailbox, &attachment(10, 100_000), &[1]).unwrap();
+    accept(&mut mailbox, &attachment(10, 100_000), &[1]).unwrap();
     let roomy = Limits { max_message: u64::MAX, ..LIMITS };
-    let violation = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
+    let violation = accept(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
     assert_eq!(violation, Err("too much memory"));
 }

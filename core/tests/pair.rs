@@ -133,7 +133,7 @@ impl Pair {
                 self.follow(at, &record).unwrap();
                 continue;
             }
-            assert_eq!(self.peek(at).unwrap(), Some(record), "a look takes nothing");
+            assert_eq!(self.peek(at).unwrap(), Some(record), "a peek takes nothing");
             let mut bytes = vec![0; record.len as usize];
             self.lanes[at].copy(self.ends[at].peer(), &record, &mut bytes);
             assert_eq!(bytes, payload(record.id, bytes.len()), "message {}", record.id);

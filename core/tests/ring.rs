@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bellwire_core::lane::{Armed, Lanes, PushError};
 use bellwire_core::wire::{CloseReason, Header, Kind, SWITCH_RESERVE, Status, record_len};
-use bellwire_core::{Geometry, Whose};
+use bellwire_core::{Geometry, LimitOwner};
 use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ impl Ends {
     pub(crate) fn take(&mut self) -> Option<(u64, Vec<u8>)> {
         let peer = self.ends[1].peer();
         let record = self.receiver.peek(peer).unwrap()?;
-        assert_eq!(self.receiver.peek(peer).unwrap(), Some(record), "a look takes nothing");
+        assert_eq!(self.receiver.peek(peer).unwrap(), Some(record), "a peek takes nothing");
         let mut payload = vec![0; record.len as usize];
         self.receiver.copy(peer, &record, &mut payload);
         self.receiver.take(&record);
@@ -188,7 +188,7 @@ proptest! {
     /// The quarter rule: a sender that parks for space is rung while its peer takes what was published,
     /// however the releases fall, and finds the room that it parked for.
     #[test]
-    fn whoever_parks_for_space_is_rung_once_and_finds_room(
+    fn an_end_parked_for_space_is_rung_once_and_finds_room(
         shift in 0_u32..3,
         warm_up in 0_usize..40,
         warm_len in 0_usize..300,
@@ -272,7 +272,7 @@ proptest! {
 
     /// An end that parks for data is rung by the next publication, once.
     #[test]
-    fn whoever_parks_for_data_is_rung_once(before in 0_usize..10, batches in 1_usize..5, len in 0_usize..200) {
+    fn an_end_parked_for_data_is_rung_once(before in 0_usize..10, batches in 1_usize..5, len in 0_usize..200) {
         let mut ends = Ends::new(4096);
         for id in 0..before as u64 {
             ends.push(id, &payload(id, len)).unwrap();
@@ -300,7 +300,7 @@ proptest! {
         let len = limit + above;
         prop_assert_eq!(
             ends.push(1, &vec![0; len]),
-            Err(PushError::TooLarge { len: len as u64, limit: limit as u64, whose: Whose::Own })
+            Err(PushError::TooLarge { len: len as u64, limit: limit as u64, owner: LimitOwner::Own })
         );
         prop_assert_eq!(ends.sender.position(), 0);
     }
@@ -341,7 +341,7 @@ fn an_empty_push_and_an_empty_commit_ring_nobody_and_publish_nothing() {
 }
 
 #[test]
-fn what_was_not_committed_is_not_seen() {
+fn uncommitted_records_are_not_seen() {
     let mut ends = Ends::new(4096);
     ends.push(1, b"x").unwrap();
     assert_eq!(ends.take(), None);

@@ -9,7 +9,7 @@ use bellwire_core::{OwnMemory, PeerMemory};
 use bellwire_sim::Sim;
 
 #[test]
-fn an_entry_tells_of_its_own_message_only() {
+fn an_entry_is_of_its_own_message_only() {
     let stamps = Stamps { sent: 100, published: 130 };
     let entry = stamps.entry(4096);
     assert_eq!(Stamps::parse(entry, 4096), Some(stamps));
@@ -53,7 +53,7 @@ fn the_table_ends_with_the_page_and_records_of_one_length_use_all_of_it() {
 }
 
 #[test]
-fn what_one_end_notes_the_other_finds() {
+fn each_end_finds_the_samples_of_the_other() {
     let [writer, reader] = Sim::default().ends();
     for slot in 0..SAMPLE_SLOTS {
         let entry = Stamps { sent: 1, published: slot as u64 + 1 }.entry(16);

@@ -353,7 +353,7 @@ proptest! {
 }
 
 #[test]
-fn a_batch_is_told_from_a_request_however_it_travels() {
+fn a_batch_is_distinguished_from_a_request_however_it_travels() {
     let mut pair = Pair::new(8);
     let mut calls = CallMachine::new();
     let (end, lanes) = (&pair.ends[1], &mut pair.other);

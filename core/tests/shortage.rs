@@ -19,7 +19,7 @@ fn short(resource: Resource, bytes: u64) -> Shortage {
 
 /// An early offer is only an optimisation.
 #[test]
-fn an_early_offer_that_fails_is_tried_again_by_who_needs_it() {
+fn an_early_offer_that_fails_is_retried_when_it_is_needed() {
     let mut pair = Pair::new(growing());
     pair.ends[0].runs_short(Act::Offer, 0..1, Resource::Memory);
     while pair.push(0, 1, 100).is_ok() {}

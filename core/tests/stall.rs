@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::{Instant, Left, OwnMemory, PeerFault, StallDetector, Word};
+use bellwire_core::{Instant, OwnMemory, PeerFault, StallDetector, StallStatus, Word};
 
 use crate::pair::{Pair, growing};
 use crate::ring::Ends;
@@ -15,8 +15,8 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// Looks from the end that sends, which is number 0.
-fn look(pair: &mut Pair, unread: &mut StallDetector, now: Instant) -> Left {
-    unread.look(&mut pair.lanes[0], pair.ends[0].peer(), now, LIMIT).unwrap()
+fn check(pair: &mut Pair, unread: &mut StallDetector, now: Instant) -> StallStatus {
+    unread.check(&mut pair.lanes[0], pair.ends[0].peer(), now, LIMIT).unwrap()
 }
 
 fn send(pair: &mut Pair, id: u64) {
@@ -32,50 +32,50 @@ fn take(pair: &mut Pair) {
 fn a_peer_that_has_nothing_to_take_is_waited_for_without_end() {
     let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
     for now in [0, 100, 100_000] {
-        assert_eq!(look(&mut pair, &mut unread, at(now)), Left::Nothing);
+        assert_eq!(check(&mut pair, &mut unread, at(now)), StallStatus::CaughtUp);
     }
     send(&mut pair, 1);
     take(&mut pair);
     for now in [100_001, 200_000] {
-        assert_eq!(look(&mut pair, &mut unread, at(now)), Left::Nothing);
+        assert_eq!(check(&mut pair, &mut unread, at(now)), StallStatus::CaughtUp);
     }
 }
 
 #[test]
-fn a_peer_that_takes_nothing_has_the_limit_from_the_first_look_and_no_longer() {
+fn a_peer_that_takes_nothing_has_the_limit_from_the_first_check_and_no_longer() {
     let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
     send(&mut pair, 1);
-    assert_eq!(look(&mut pair, &mut unread, at(5)), Left::Until(at(15)));
+    assert_eq!(check(&mut pair, &mut unread, at(5)), StallStatus::CheckAt(at(15)));
     // Records sent meanwhile do not extend its time.
     send(&mut pair, 2);
-    assert_eq!(look(&mut pair, &mut unread, at(14)), Left::Until(at(15)));
-    assert_eq!(look(&mut pair, &mut unread, at(15)), Left::TooLong);
-    assert_eq!(look(&mut pair, &mut unread, at(99)), Left::TooLong);
+    assert_eq!(check(&mut pair, &mut unread, at(14)), StallStatus::CheckAt(at(15)));
+    assert_eq!(check(&mut pair, &mut unread, at(15)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut unread, at(99)), StallStatus::Stalled);
 }
 
 #[test]
 fn a_peer_that_takes_one_record_has_the_limit_anew() {
     let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
     (1..=3).for_each(|id| send(&mut pair, id));
-    assert_eq!(look(&mut pair, &mut unread, at(0)), Left::Until(at(10)));
+    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
     take(&mut pair);
-    assert_eq!(look(&mut pair, &mut unread, at(9)), Left::Until(at(19)));
+    assert_eq!(check(&mut pair, &mut unread, at(9)), StallStatus::CheckAt(at(19)));
     take(&mut pair);
-    assert_eq!(look(&mut pair, &mut unread, at(18)), Left::Until(at(28)));
-    assert_eq!(look(&mut pair, &mut unread, at(28)), Left::TooLong);
+    assert_eq!(check(&mut pair, &mut unread, at(18)), StallStatus::CheckAt(at(28)));
+    assert_eq!(check(&mut pair, &mut unread, at(28)), StallStatus::Stalled);
     take(&mut pair);
-    assert_eq!(look(&mut pair, &mut unread, at(29)), Left::Nothing);
+    assert_eq!(check(&mut pair, &mut unread, at(29)), StallStatus::CaughtUp);
 }
 
 #[test]
 fn a_peer_that_sends_and_takes_nothing_has_no_more_time_than_one_that_is_stopped() {
     let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
     send(&mut pair, 1);
-    assert_eq!(look(&mut pair, &mut unread, at(0)), Left::Until(at(10)));
+    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
     pair.publish(1, 1, 100);
     pair.take(0).unwrap();
     let _ = pair.commit(0);
-    assert_eq!(look(&mut pair, &mut unread, at(10)), Left::TooLong);
+    assert_eq!(check(&mut pair, &mut unread, at(10)), StallStatus::Stalled);
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn a_switch_that_is_not_followed_is_unread_too() {
     let larger = pair.epoch(0).size.doubled();
     pair.grow(0, larger).unwrap();
     let _ = pair.commit(0);
-    assert_eq!(look(&mut pair, &mut unread, at(0)), Left::Until(at(10)));
-    assert_eq!(look(&mut pair, &mut unread, at(10)), Left::TooLong);
+    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
+    assert_eq!(check(&mut pair, &mut unread, at(10)), StallStatus::Stalled);
 }
 
 #[test]
-fn a_head_that_is_a_violation_is_told() {
+fn an_invalid_head_is_reported() {
     let mut ends = Ends::new(4096);
     ends.push(1, b"some").unwrap();
     ends.publish();
@@ -97,6 +97,6 @@ fn a_head_that_is_a_violation_is_told() {
     // The receiver's Head is above what was published.
     let [own, rogue] = &*ends;
     rogue.own().store(Word::Head, 4096, Ordering::Release);
-    let looked = StallDetector::default().look(sender, own.peer(), at(0), LIMIT);
-    assert!(matches!(looked, Err(PeerFault::HeadTooFar { head: 4096, .. })), "{looked:?}");
+    let checked = StallDetector::default().check(sender, own.peer(), at(0), LIMIT);
+    assert!(matches!(checked, Err(PeerFault::HeadTooFar { head: 4096, .. })), "{checked:?}");
 }

@@ -167,7 +167,7 @@ fn length(id: u64, most: Geometry) -> usize {
 }
 
 #[test]
-fn what_two_threads_exchange_over_one_map_is_ordered_by_tail_and_head() {
+fn tail_and_head_order_the_bytes_of_two_threads_over_one_map() {
     let size = Geometry::SMALLEST;
     for most in [size, Geometry::DEFAULT] {
         let limits = Limits { max_lane: most, ..Limits::default() };

@@ -78,7 +78,7 @@ pub(crate) fn each_interval(
             if left <= TICK && end.is_some() {
                 break false;
             }
-            tracer.tend();
+            tracer.maintain();
         };
         let now = tracer.counts();
         let fresh = now.iter().map(|(key, counts)| {

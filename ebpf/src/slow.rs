@@ -17,9 +17,9 @@ use crate::symbols::Symbols;
 use crate::tracer;
 
 /// The most times off the CPU that are kept; the oldest are dropped.
-const MOST_KEPT: usize = 1 << 16;
+const MAX_KEPT: usize = 1 << 16;
 /// The most calls that are remembered, to tell whether a time off the CPU was part of one.
-const MOST_SHOWN: usize = 1024;
+const MAX_SHOWN: usize = 1024;
 /// A time off the CPU is shown if it is at least this part of the wait.
 const SHOWN_PART: u64 = 10;
 
@@ -87,7 +87,7 @@ impl Slow {
                 if off.takes_messages && off.state == "preempted" && span >= self.least {
                     self.preempted.push(off.clone());
                 }
-                if self.off.len() == MOST_KEPT {
+                if self.off.len() == MAX_KEPT {
                     self.off.pop_front();
                 }
                 self.off.push_back(off);
@@ -111,7 +111,7 @@ impl Slow {
                 self.failed = Some(error);
             }
             self.left = self.left.map(|left| left.saturating_sub(1));
-            if self.shown.len() == MOST_SHOWN {
+            if self.shown.len() == MAX_SHOWN {
                 self.shown.pop_front();
             }
             self.shown.push_back(call.clone());

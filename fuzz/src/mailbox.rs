@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::lane::{Epoch, MAX_ATTACHED, MAX_OUTSTANDING};
 use bellwire_core::mailbox::Mailbox;
 use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
 use bellwire_core::{Geometry, Limits};
@@ -51,7 +51,7 @@ impl Model {
         match script.byte() % 8 {
             0 => {
                 let fds = script.byte() % 4;
-                self.take_in(script.sized(), fds);
+                self.accept(script.sized(), fds);
             }
             1 | 2 => self.post(&Message::Lane(epoch(script)), 1),
             3 | 4 => {
@@ -74,26 +74,26 @@ impl Model {
                 self.remove(unwanted);
             }
         }
-        assert!(self.held.len() <= MOST_OUTSTANDING + 2 * MOST_ATTACHED + 1024);
+        assert!(self.held.len() <= MAX_OUTSTANDING + 2 * MAX_ATTACHED + 1024);
     }
 
     fn post(&mut self, message: &Message, fds: u8) {
         let mut bytes = [0; MAX_CONTROL];
         let len = message.encode(fds.into(), &mut bytes);
-        self.take_in(&bytes[..len], fds);
+        self.accept(&bytes[..len], fds);
     }
 
-    fn take_in(&mut self, bytes: &[u8], fds: u8) {
+    fn accept(&mut self, bytes: &[u8], fds: u8) {
         let fds: Vec<u32> = (0..fds).map(|n| self.sent + u32::from(n)).collect();
         self.sent += fds.len() as u32;
         self.held.extend(&fds);
-        match self.mailbox.take_in(bytes, fds.clone()) {
+        match self.mailbox.accept(bytes, fds.clone()) {
             Ok(()) => match Message::parse(bytes, fds.len()).expect("the mailbox has parsed it") {
                 Message::Ring => assert!(fds.is_empty()),
                 Message::Lane(epoch) => {
                     assert!(epoch.size <= self.limits.max_lane);
                     self.lanes.push(epoch);
-                    assert!(self.lanes.len() <= MOST_OUTSTANDING, "more lanes than the limit");
+                    assert!(self.lanes.len() <= MAX_OUTSTANDING, "more lanes than the limit");
                     let bytes: u64 = self.lanes.iter().map(|epoch| epoch.size.size()).sum();
                     assert!(bytes <= self.limits.max_shared_bytes_per_session);
                 }

@@ -210,7 +210,7 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             entries.drain(3..6);
             let meta = Meta { scanned_at: std::time::UNIX_EPOCH, mode: Mode::V2, skipped: 0 };
             let after = crate::snapshot::bytes_of(&mut entries, meta);
-            before.changes(&after).expect("few changes")
+            before.delta(&after).expect("few changes")
         }),
         ("report", "older", report(24, [0; 4])),
         ("report", "io-uring-not-had", report(27, [1, 2, 0, 0])),

@@ -39,7 +39,7 @@ fn write(entries: &[CgroupEntry], mounted: &[Hierarchy], meta: Meta) -> Vec<u8> 
 /// validating its snapshot leads to, too.
 pub fn run(input: &[u8]) {
     let mut index = BEFORE.clone();
-    if index.update_by(input) {
+    if index.apply_delta(input) {
         let bytes = index.to_bytes();
         check(&index, &bytes);
         assert!(Index::validate(&bytes).is_ok_and(|whole| whole.view().iter().eq(&index.view())));
@@ -57,9 +57,9 @@ pub fn run(input: &[u8]) {
     let mut updated = BEFORE.clone();
     updated.update(input).expect("it is valid");
     check(&updated, input);
-    if let Some(changes) = BEFORE.changes(input) {
+    if let Some(changes) = BEFORE.delta(input) {
         let mut updated = BEFORE.clone();
-        assert!(updated.update_by(&changes), "what an honest provider tells is refused");
+        assert!(updated.apply_delta(&changes), "what an honest provider tells is refused");
         check(&updated, input);
     }
 }

@@ -162,7 +162,7 @@ impl End {
     }
 
     /// Commits if a peer may wait for the freed room, as a receive-only end does.
-    pub fn look_if_owed(&mut self) {
+    pub fn check_wakes_if_due(&mut self) {
         if self.0.lanes().wake_check_due() {
             self.commit();
         }
@@ -217,9 +217,9 @@ impl End {
         Some(record)
     }
 
-    /// Takes what is there at so many looks.
-    pub fn look(&mut self, looks: usize) -> Vec<Record> {
-        (0..looks).filter_map(|_| self.take()).collect()
+    /// Takes what is there at so many polls.
+    pub fn poll(&mut self, polls: usize) -> Vec<Record> {
+        (0..polls).filter_map(|_| self.take()).collect()
     }
 
     /// Takes the next record, sleeping until there is one, and frees its room.

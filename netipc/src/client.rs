@@ -25,7 +25,7 @@ const FIRST_RESPONSE: u32 = 1 << 20;
 const MAX_RESPONSE: u32 = 64 << 20;
 const MAX_REQUEST: u32 = 1 << 20;
 /// The most keys in one request: larger look-ups take several.
-const MOST_KEYS: usize = 1024;
+const MAX_KEYS: usize = 1024;
 
 /// The configuration of a [`Client`].
 #[derive(Clone, Debug)]
@@ -234,7 +234,7 @@ impl Client {
         let (mut found, mut generation) = (Vec::new(), None);
         while found.len() < keys.len() {
             let left = keys.get(found.len()..).unwrap_or_default();
-            let asked = left.get(..MOST_KEYS).unwrap_or(left);
+            let asked = left.get(..MAX_KEYS).unwrap_or(left);
             let encoded: Vec<_> = asked.iter().map(&encode).collect();
             let payload = self.call(service, code, &lookup::write_request(&encoded), until)?;
             let answers = read(&payload, asked)

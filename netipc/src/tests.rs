@@ -120,7 +120,7 @@ fn a_process_comes_back_whatever_its_cgroup_is() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_for_the_next_request_or_is_oversized() {
+fn items_that_do_not_fit_wait_for_the_next_request_or_are_oversized() {
     let items =
         [(&b"/a"[..], cgroup(0)), (b"/b", cgroup(100)), (b"/c", cgroup(0)), (b"/d", cgroup(9))];
     let paths = ["/a", "/b", "/c", "/d"];

@@ -46,8 +46,8 @@ pub struct AsyncSnapshotCache<T: Snapshot> {
 
 impl AsyncSnapshotCache<Dynamic> {
     /// Creates a cache of snapshots that are known only at run time.
-    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
-        let cache = SnapshotCache::of(run_dir, contract, with_descriptor(config));
+    pub fn with_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+        let cache = SnapshotCache::with_contract(run_dir, contract, with_descriptor(config));
         Self { cache, wakeup: Wakeup::default() }
     }
 }

@@ -48,7 +48,7 @@ pub struct AsyncClient<S: Service> {
 
 impl AsyncClient<Dynamic> {
     /// Creates a client of a service that is known only at run time.
-    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+    pub fn with_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
         Self::of_contract(run_dir, contract, config)
     }
 }
@@ -104,7 +104,7 @@ where
         limit: Duration,
     ) -> Result<S::Response, CallError> {
         let until = Limit::within(limit).resolve();
-        self.exchange(request, until).await.map_err(|error| self.noted(error))
+        self.exchange(request, until).await.map_err(|error| self.close_if_stalled(error))
     }
 
     /// Calls with many requests in one message, like [`AsyncSession::call_batch`], at most for the configured time,
@@ -142,7 +142,7 @@ where
         S::Request: 'r,
     {
         let until = Limit::within(limit).resolve();
-        self.exchange_batch(requests, until).await.map_err(|error| self.noted(error))
+        self.exchange_batch(requests, until).await.map_err(|error| self.close_if_stalled(error))
     }
 
     /// Returns the open session. Opens one if there is none, waiting for the provider's answers but not for an absent
@@ -227,7 +227,7 @@ where
     ) -> Result<S::Response, CallError> {
         let session = self.connect_until(until).await?;
         match session.exchange(request, Limit::until(until)).await {
-            Err(error) if error.is_of_session() => {
+            Err(error) if error.is_session_fatal() => {
                 let session = self.successor(&session, error, until).await?;
                 session.exchange(request, Limit::until(until)).await
             }
@@ -245,7 +245,7 @@ where
     {
         let session = self.connect_until(until).await?;
         match session.exchange_batch(requests.clone(), Limit::until(until)).await {
-            Err(error) if error.is_of_session() => {
+            Err(error) if error.is_session_fatal() => {
                 let session = self.successor(&session, error, until).await?;
                 session.exchange_batch(requests, Limit::until(until)).await
             }
@@ -289,9 +289,9 @@ where
 
     /// After a call that ended at its deadline, closes the session if its provider has taken nothing for longer than
     /// configured.
-    fn noted(&self, error: CallError) -> CallError {
+    fn close_if_stalled(&self, error: CallError) -> CallError {
         if let CallError::Deadline { .. } = error {
-            self.lock().take_if(|session| session.is_left_unread());
+            self.lock().take_if(|session| session.is_peer_stalled());
         }
         error
     }

@@ -5,7 +5,7 @@ use std::sync::Weak;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bellwire_core::drive::Look;
+use bellwire_core::drive::SpinPoll;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
@@ -51,20 +51,20 @@ impl<S: Service> Driver<S> {
         let step = shared.lock().step(context.waker(), rung, &mut self.woken);
         self.woken.drain(..).for_each(Waker::wake);
         Poll::Ready(match step {
-            Step::Look => look(&shared),
+            Step::Poll => poll(&shared),
             step => step,
         })
     }
 }
 
-/// Looks for answers for a moment. Tasks may send in between.
-fn look<S: Service>(shared: &Shared<S>) -> Step {
+/// Polls for answers for a moment. Tasks may send in between.
+fn poll<S: Service>(shared: &Shared<S>) -> Step {
     loop {
-        let look = shared.lock().look();
-        match look {
-            Look::Again => std::hint::spin_loop(),
-            Look::Moved | Look::RanOut => return Step::Again,
-            Look::Later => return Step::Yield,
+        let found = shared.lock().poll_once();
+        match found {
+            SpinPoll::Again => std::hint::spin_loop(),
+            SpinPoll::Moved | SpinPoll::RanOut => return Step::Again,
+            SpinPoll::Later => return Step::Yield,
         }
     }
 }
@@ -76,7 +76,7 @@ impl<S: Service> Future for Driver<S> {
         let driver = self.get_mut();
         for _ in 0..TURNS {
             match ready!(driver.turn(context)) {
-                Step::Again | Step::Look => {}
+                Step::Again | Step::Poll => {}
                 Step::Yield => {
                     // Its waker is woken when this thread has nothing else to run and has polled for events.
                     let _ = pin!(yield_now()).poll(context);
@@ -99,7 +99,7 @@ impl<S: Service> Future for Driver<S> {
 impl<S: Service> Drop for Driver<S> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.lock().desert(&mut self.woken);
+            shared.lock().abort_all(&mut self.woken);
         }
         self.woken.drain(..).for_each(Waker::wake);
     }

@@ -107,7 +107,7 @@ where
     /// Starts the driver of a session that has a descriptor to poll.
     pub(super) fn start(session: Session<S>, timeout: Duration) -> io::Result<Self> {
         let ready = Ready::watch(session.pollable()?)?;
-        let backpressure = session.chosen_when_full();
+        let backpressure = session.chosen_backpressure();
         let shared = Arc::new(Shared::new(session, &Handle::current()));
         let driver = tokio::spawn(Driver::new(Arc::downgrade(&shared), ready));
         let _ = shared.driver.set(driver.abort_handle());
@@ -310,8 +310,8 @@ where
     }
 
     /// Returns whether the provider has taken nothing for longer than configured.
-    pub(super) fn is_left_unread(&self) -> bool {
-        self.shared.lock().session.is_left_unread()
+    pub(super) fn is_peer_stalled(&self) -> bool {
+        self.shared.lock().session.is_peer_stalled()
     }
 
     pub(super) async fn exchange(

@@ -7,9 +7,9 @@ use std::task::Waker;
 
 use bellwire_core::Instant;
 use bellwire_core::call::Ticket;
-use bellwire_core::drive::Look;
+use bellwire_core::drive::SpinPoll;
 
-use super::waiters::{Asked, Waiters};
+use super::waiters::{AnswerState, Waiters};
 use crate::session::{ArrivedBatch, Packed};
 use crate::transport::clock;
 use crate::{Backpressure, CallError, Executed, Service, Session};
@@ -21,9 +21,9 @@ const ALONE: u32 = 16;
 /// Of such calls, one in so many waits for the driver: others have their turn, and can be noticed.
 const YIELD_EVERY: u32 = 64;
 /// How many requests are published together, at the latest in the driver's next turn.
-const MOST_UNPUBLISHED: u32 = 8;
+const MAX_UNPUBLISHED: u32 = 8;
 /// Looks of such a task before it gives other threads the session.
-const LOOKS: u32 = 4;
+const POLLS: u32 = 4;
 
 pub(super) struct State<S: Service> {
     pub(super) session: Session<S>,
@@ -37,7 +37,7 @@ pub(super) struct State<S: Service> {
     /// The number of the next one.
     next_flush: u64,
     driver: Option<Waker>,
-    /// Whether this end looks by itself instead of being rung. The driver is polled again and again meanwhile.
+    /// Whether this end polls instead of being rung. The driver is polled again and again meanwhile.
     spins: bool,
     /// Whether the last spin was in vain: the driver sleeps now.
     ran_out: bool,
@@ -158,7 +158,7 @@ impl<S: Service> State<S> {
         }
         // A task that waits for room, or until something is taken, is rung.
         if self.room.is_none() && self.flushes.is_empty() && self.session.drive.begin_spin() {
-            self.look_by_itself();
+            self.start_polling();
             self.wake_driver();
         } else if self.waits_since.is_none() {
             self.waits_since = Some(clock::now());
@@ -170,14 +170,14 @@ impl<S: Service> State<S> {
         self.alone = if was_waiting { 0 } else { self.alone.wrapping_add(1) };
     }
 
-    /// From now on, this end looks for answers instead of being rung.
-    fn look_by_itself(&mut self) {
+    /// From now on, this end polls for answers instead of being rung.
+    fn start_polling(&mut self) {
         (self.spins, self.waits_since) = (true, None);
         self.session.drive.end().disarm();
     }
 
-    /// Returns whether the polling task looks for its answer itself, since its call is the only one in flight.
-    fn looks_alone(&mut self) -> bool {
+    /// Returns whether the waiting task polls for its answer itself, since its call is the only one in flight.
+    fn polls_alone(&mut self) -> bool {
         self.spins
             && self.alone >= ALONE
             && self.alone % YIELD_EVERY != 0
@@ -186,20 +186,20 @@ impl<S: Service> State<S> {
             && self.session.drive.begin_spin()
     }
 
-    /// Looks a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
-    fn look_for<R>(
+    /// Polls a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
+    fn poll_for<R>(
         &mut self,
         kind: Kind<S, R>,
         ticket: Ticket,
         woken: &mut Vec<Waker>,
     ) -> Option<Result<R, CallError>> {
-        for _ in 0..LOOKS {
-            match self.session.drive.look() {
-                Look::Again => {
+        for _ in 0..POLLS {
+            match self.session.drive.poll_once() {
+                SpinPoll::Again => {
                     std::hint::spin_loop();
                     continue;
                 }
-                Look::Moved => match (kind.take)(&mut self.session) {
+                SpinPoll::Moved => match (kind.take)(&mut self.session) {
                     Ok(Some((of, answer))) if of == ticket => {
                         (kind.waiters)(self).forget(ticket);
                         self.session.drive.end_spin(true);
@@ -214,7 +214,7 @@ impl<S: Service> State<S> {
                         self.fail(error, woken);
                     }
                 },
-                Look::Later | Look::RanOut => {}
+                SpinPoll::Later | SpinPoll::RanOut => {}
             }
             self.alone = 0;
             self.wake_driver();
@@ -260,7 +260,7 @@ impl<S: Service> State<S> {
         (number, position): (u64, u64),
         waker: &Waker,
     ) -> Option<Result<(), CallError>> {
-        if !self.session.link().is_here() {
+        if !self.session.link().is_owner_process() {
             return Some(Err(CallError::Forked));
         }
         if self.session.drive.has_taken(position) {
@@ -283,7 +283,7 @@ impl<S: Service> State<S> {
     }
 
     fn may_send(&self) -> Result<(), CallError> {
-        if !self.session.link().is_here() {
+        if !self.session.link().is_owner_process() {
             return Err(CallError::Forked);
         }
         if self.over.is_some() { Err(self.why_over(Executed::No)) } else { Ok(()) }
@@ -311,9 +311,9 @@ impl<S: Service> State<S> {
         is_timed: bool,
     ) -> Option<Result<R, CallError>> {
         match (kind.waiters)(self).ask(ticket, waker, is_timed) {
-            Asked::Waits => None,
-            Asked::Answered(answer) => Some(answer),
-            Asked::Unknown => Some(Err(self.why_over(Executed::Maybe))),
+            AnswerState::Waits => None,
+            AnswerState::Answered(answer) => Some(answer),
+            AnswerState::Unknown => Some(Err(self.why_over(Executed::Maybe))),
         }
     }
 

@@ -31,7 +31,7 @@ struct Slot<R> {
 }
 
 /// The result of polling.
-pub(super) enum Asked<R> {
+pub(super) enum AnswerState<R> {
     /// The task is woken when there is an answer.
     Waits,
     Answered(Result<R, CallError>),
@@ -42,7 +42,7 @@ pub(super) enum Asked<R> {
 /// Slots that the first request allocates.
 const FIRST: usize = 4;
 /// The most slots that are kept while no request waits.
-const MOST_IDLE: usize = 64;
+const MAX_IDLE: usize = 64;
 
 impl<R> Default for Slot<R> {
     fn default() -> Self {
@@ -120,7 +120,7 @@ impl<R> Waiters<R> {
             _ => drop(self.far.remove(&ticket)),
         }
         self.taken -= 1;
-        if self.taken == 0 && self.near.len() > MOST_IDLE {
+        if self.taken == 0 && self.near.len() > MAX_IDLE {
             self.near = Vec::new();
         }
     }
@@ -149,18 +149,18 @@ impl<R> Waiters<R> {
     /// Polls for an answer, by a task that has a timer or will set one now (`is_timed`).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as of `answer`")]
-    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker, is_timed: bool) -> Asked<R> {
-        let Some(slot) = self.find(ticket) else { return Asked::Unknown };
+    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker, is_timed: bool) -> AnswerState<R> {
+        let Some(slot) = self.find(ticket) else { return AnswerState::Unknown };
         if let Some(answer) = slot.answer.take() {
             self.free(ticket);
-            return Asked::Answered(answer);
+            return AnswerState::Answered(answer);
         }
         slot.is_timed |= is_timed;
         match &mut slot.waker {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        Asked::Waits
+        AnswerState::Waits
     }
 
     /// Returns whether it had no answer yet.
@@ -218,8 +218,8 @@ mod tests {
 
     fn answered(waiters: &mut Waiters<u64>, ticket: Ticket) -> Option<u64> {
         match waiters.ask(ticket, Waker::noop(), false) {
-            Asked::Answered(answer) => answer.ok(),
-            Asked::Waits | Asked::Unknown => None,
+            AnswerState::Answered(answer) => answer.ok(),
+            AnswerState::Waits | AnswerState::Unknown => None,
         }
     }
 

@@ -4,20 +4,20 @@ use std::sync::OnceLock;
 
 use bellwire_core::Instant;
 
-use super::held::{Bytes, Held, Source};
+use super::held::{Bytes, HeldSnapshot, Source};
 use super::{RefreshError, Refreshed, SnapshotCache};
 use crate::publisher::Snapshot;
 use crate::session::Fetched;
-use crate::trace::delivery::How;
+use crate::trace::delivery::Transfer;
 use crate::transport::clock;
 use crate::{CallError, Malformed, Session, State};
 
 /// A reader that is further behind takes the newest snapshot as a whole.
-const MOST_FOLLOWED: u64 = 16;
+const MAX_FOLLOWED: u64 = 16;
 
 impl<T: Snapshot> SnapshotCache<T> {
     pub(super) fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        if !self.client.is_here() {
+        if !self.client.is_owner_process() {
             return Err(CallError::Forked.into());
         }
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
@@ -69,7 +69,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         if let Ok(Fetched::Nothing) = fetched {
             self.seen = Some(generation);
         }
-        self.settle(fetched)
+        self.apply(fetched)
     }
 
     /// Takes what has changed, or else the newest snapshot, out of the ring, if it is mapped and has it.
@@ -79,11 +79,11 @@ impl<T: Snapshot> SnapshotCache<T> {
             Ok(false) => self.copy_newest(),
             Err(error) => Err(error),
         };
-        copied.transpose().map(|copied| self.settle(copied.map(Fetched::Found))).transpose()
+        copied.transpose().map(|copied| self.apply(copied.map(Fetched::Found))).transpose()
     }
 
     /// Takes what was fetched, or handles why nothing was.
-    fn settle(
+    fn apply(
         &mut self,
         fetched: Result<Fetched<(u64, Bytes)>, CallError>,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
@@ -98,12 +98,12 @@ impl<T: Snapshot> SnapshotCache<T> {
             }
             Err(CallError::Declined { .. }) => {
                 // The provider is stopping or overloaded: nothing on the board will signal when to retry.
-                self.client.put_off();
+                self.client.defer();
                 self.seen = None;
                 Ok(Refreshed::Unavailable)
             }
             Err(error) => {
-                if error.is_of_session() {
+                if error.is_session_fatal() {
                     self.client.lost();
                 }
                 Err(error.into())
@@ -119,20 +119,20 @@ impl<T: Snapshot> SnapshotCache<T> {
         let newest = session.board().generation();
         let is_near = newest.checked_sub(held.generation).is_some_and(|behind| {
             // Nothing new: the provider may have died.
-            behind > 0 && behind <= MOST_FOLLOWED
+            behind > 0 && behind <= MAX_FOLLOWED
         });
         let is_asked = session.asked_since().is_some();
         // What is held from another session has other generations.
-        if !T::TELLS_CHANGES || self.seen != Some(held.generation) || !is_near || is_asked {
+        if !T::PUBLISHES_DELTAS || self.seen != Some(held.generation) || !is_near || is_asked {
             return Ok(false);
         }
         while held.generation < newest {
             let next = held.generation + 1;
             self.trace.notices();
             let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
-            self.trace.takes(next, How::Copied);
+            self.trace.takes(next, Transfer::Copied);
             let taken = clock::now();
-            if !T::update_by(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
+            if !T::apply_delta(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
                 break;
             }
             self.trace.validated(|| Some(session.traced()));
@@ -158,7 +158,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             let why = "longer than a snapshot is";
             return Err(CallError::Malformed(Malformed::new(0, len, why)));
         }
-        self.trace.takes(generation, How::Copied);
+        self.trace.takes(generation, Transfer::Copied);
         Ok(Some((generation, Bytes::Copied(std::mem::take(&mut self.spare), len))))
     }
 
@@ -174,7 +174,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
         let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
         session.try_fetch(T::MAX_LEN)?.try_map(|(generation, map)| {
-            self.trace.takes(generation, How::Mapped);
+            self.trace.takes(generation, Transfer::Mapped);
             Ok((generation, Bytes::Mapped(map)))
         })
     }
@@ -201,7 +201,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         let Some(held) = &mut self.held else {
             let index = T::validate(&bytes)
                 .map_err(|source| RefreshError::Malformed { generation, source })?;
-            self.held = Some(Held { bytes: Source::Came(bytes), index, generation, taken });
+            self.held = Some(HeldSnapshot { bytes: Source::Came(bytes), index, generation, taken });
             return Ok(Refreshed::Changed);
         };
         let updated = T::update(&mut held.index, &bytes);

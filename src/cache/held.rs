@@ -12,7 +12,7 @@ use crate::transport::snapshot::SnapshotMap;
 
 /// A held snapshot and its index.
 #[derive(Debug)]
-pub(super) struct Held<T: Snapshot> {
+pub(super) struct HeldSnapshot<T: Snapshot> {
     pub(super) bytes: Source,
     pub(super) index: T::Index,
     pub(super) generation: u64,
@@ -61,7 +61,7 @@ pub(super) enum Source {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Current<'a, T: Snapshot>(pub(super) &'a Held<T>);
+pub struct Current<'a, T: Snapshot>(pub(super) &'a HeldSnapshot<T>);
 
 impl<T: Snapshot> Clone for Current<'_, T> {
     fn clone(&self) -> Self {

@@ -86,7 +86,7 @@ impl<S: Service> Client<S> {
             if self.backoff.is_due(now) {
                 let dialled =
                     self.dial(now).map(|connecting| Progress::Waiting(Box::new(connecting)));
-                self.settle(dialled, now, now);
+                self.apply(dialled, now, now);
             }
         }
         match (&self.phase, &self.arrivals) {

@@ -27,7 +27,7 @@ use crate::stats::Published;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, BindError, Endpoint, Inherited};
-use crate::transport::fork::Home;
+use crate::transport::fork::OwnerProcess;
 use crate::transport::memory;
 use crate::{
     Contract, Dynamic, Event as EventService, EventPublisher, HandlerError, Payload, Publisher,
@@ -65,7 +65,7 @@ pub struct ServerBuilder {
     /// Sockets of services that are yet to be added.
     inherited: Vec<Inherited>,
     on_incident: IncidentHook,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 impl ServerBuilder {
@@ -80,7 +80,7 @@ impl ServerBuilder {
             listeners: Vec::new(),
             inherited: Vec::new(),
             on_incident,
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
         }
     }
 
@@ -260,7 +260,7 @@ impl ServerBuilder {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         self.serve_contract(&Contract::of::<S>(), handler)?;
         #[cfg(feature = "netipc")]
-        self.speak_netipc(S::netipc().map(netipc::Translation::Calls))?;
+        self.enable_netipc(S::netipc().map(netipc::Translation::Calls))?;
         Ok(self)
     }
 
@@ -303,12 +303,12 @@ impl ServerBuilder {
         let handler = Handler::Snapshot(Arc::clone(&store));
         self.open(contract, handler, Arc::clone(&store), limits)?;
         #[cfg(feature = "netipc")]
-        self.speak_netipc(T::netipc().map(netipc::Translation::snapshot))?;
+        self.enable_netipc(T::netipc().map(netipc::Translation::snapshot))?;
         Ok(Publisher::new(store))
     }
 
     /// Serves the events of `E` that the returned publisher publishes, of which it keeps the last `depth` bytes, rounded up to
-    /// a power of two from 64 KiB to 1 GiB: how far a subscriber may fall behind. [`EventPublisher::deepen`] raises it
+    /// a power of two from 64 KiB to 1 GiB: how far a subscriber may fall behind. [`EventPublisher::set_depth`] raises it
     /// later.
     ///
     /// # Errors
@@ -335,7 +335,7 @@ impl ServerBuilder {
         depth: u64,
     ) -> Result<EventPublisher<E>, ServeError> {
         let store = store(contract.service)?;
-        let made = store.deepen(depth).map_err(io::Error::other);
+        let made = store.set_depth(depth).map_err(io::Error::other);
         made.map_err(system("make the memory for events"))?;
         let limits = limits_for_events(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
@@ -348,8 +348,8 @@ impl ServerBuilder {
     /// # Errors
     /// [`ServeError::System`] when the system has no thread or descriptor left.
     pub fn start(self) -> Result<Server, ServeError> {
-        let home = self.home;
-        if !home.is_here() {
+        let owner_process = self.owner_process;
+        if !owner_process.is_owner_process() {
             return Err(ServeError::Forked);
         }
         if let Some(unused) = self.inherited.first() {
@@ -384,7 +384,7 @@ impl ServerBuilder {
         let reactor = thread.spawn(serve).map_err(system("start the reactor thread"))?;
         let ended = || io::Error::other("the reactor thread ended at once");
         has_started.recv().unwrap_or_else(|_| Err(system("start the reactor")(ended())))?;
-        Ok(Server { shared, drain_timeout, reactor: Some(reactor), home })
+        Ok(Server { shared, drain_timeout, reactor: Some(reactor), owner_process })
     }
 
     fn open(
@@ -394,7 +394,7 @@ impl ServerBuilder {
         store: Arc<Publication>,
         limits: Limits,
     ) -> Result<(), ServeError> {
-        if !self.home.is_here() {
+        if !self.owner_process.is_owner_process() {
             return Err(ServeError::Forked);
         }
         if self.listeners.iter().any(|listener| listener.admission.service == service) {
@@ -442,7 +442,10 @@ impl ServerBuilder {
 
     /// Has clients of netipc served at the endpoint that was opened last.
     #[cfg(feature = "netipc")]
-    fn speak_netipc(&mut self, translation: Option<netipc::Translation>) -> Result<(), ServeError> {
+    fn enable_netipc(
+        &mut self,
+        translation: Option<netipc::Translation>,
+    ) -> Result<(), ServeError> {
         if !self.config.netipc || translation.is_none() {
             return Ok(());
         }

@@ -5,8 +5,8 @@ use crate::transport::shortage;
 
 /// From this share on, in eighths, no descriptor is spent to learn when a client frees memory; from the second one on, not for a
 /// user with less than a sixteenth of the descriptors either: others have taken them.
-const UNTOLD_FROM: usize = 2;
-const UNTOLD_OF_FEW_FROM: usize = 6;
+const QUIET_FROM: usize = 2;
+const QUIET_OF_FEW_FROM: usize = 6;
 const FEW: usize = 16;
 /// From this share on, a session has no event of its own.
 const BY_SOCKET_FROM: usize = 4;
@@ -23,7 +23,7 @@ pub(super) struct FdBudget {
 impl FdBudget {
     /// Returns the budget. `newest` is a descriptor opened just now; `held` is the number that the server has.
     pub(super) fn now(newest: Borrowed<'_>, held: usize) -> Self {
-        Self { eighths: shortage::eighths_taken(newest, held), held }
+        Self { eighths: shortage::fd_usage_eighths(newest, held), held }
     }
 
     /// Returns whether a session gets an event as its doorbell.
@@ -34,7 +34,7 @@ impl FdBudget {
     /// Returns whether to watch when a client frees memory, whose user has so many sessions and pieces of memory.
     pub(super) fn watches_memory(self, of_user: usize) -> bool {
         let has_few = of_user.saturating_mul(FEW) <= self.held;
-        self.eighths < if has_few { UNTOLD_OF_FEW_FROM } else { UNTOLD_FROM }
+        self.eighths < if has_few { QUIET_OF_FEW_FROM } else { QUIET_FROM }
     }
 
     /// Returns whether to watch another process.

@@ -121,7 +121,7 @@ impl PendingHandshake {
         };
         let (user, now) = (credentials.user(), clock::now());
         // The pending `close` of descriptors that this user sent cannot be completed, so accept no more from it.
-        let admitted = if reaper::is_stuck_by(user) {
+        let admitted = if reaper::has_blocked_close(user) {
             Err(format!(
                 "what clients of {user} sent earlier cannot be closed: end the programs whose files do not answer"
             ))
@@ -256,9 +256,9 @@ impl PendingHandshake {
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
         };
-        let lender = self.share.lender(self.fd_budget);
+        let account = self.share.account(self.fd_budget);
         let (role, service, number) = (Role::Server, hello.service, self.session);
-        let made = make_memory(role, service, number, welcome.lane, Some(&lender));
+        let made = make_memory(role, service, number, welcome.lane, Some(&account));
         let (end, page, lane) = made.map_err(|error| match error {
             RegionError::Quota(error) => Refuse::new(RefuseCode::Quota, &error.to_string()),
             error => lacking(&error),
@@ -316,8 +316,8 @@ impl PendingHandshake {
             trusts_peer: self.credentials.is_among(&[]),
         };
         // The parts were made to fit; if they did not, the client would see the socket close.
-        let lender = self.share.lender(self.fd_budget);
-        let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(lender)) else {
+        let account = self.share.account(self.fd_budget);
+        let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(account)) else {
             let (channel, caller, cause) = (None, Some(caller), None);
             let turned_away = TurnedAway { channel, caller, cause };
             return Progress::TurnedAway(Box::new(turned_away));

@@ -16,11 +16,11 @@ use crate::transport::peer::User;
 use crate::transport::shortage::hint;
 
 /// Incidents kept: bounds the memory that a flood of them takes.
-const MOST_KEPT: usize = 64;
+const MAX_KEPT: usize = 64;
 /// Users counted individually: bounds the table, even for someone who controls many users.
-const MOST_USERS: usize = 16;
+const MAX_USERS: usize = 16;
 /// Incidents of one kind and user reported per window; the rest are only counted, and summed up in the next window.
-const MOST_TOLD: u32 = 5;
+const MAX_REPORTED: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A client that was refused, or whose session was closed for its behaviour; or a resource that the server lacked for
@@ -246,17 +246,17 @@ impl Incident {
             target: "bellwire",
             level,
             "[INCIDENT] service={service} kind={} user={} pid={} session={} suppressed={}: {self}",
-            cause.kind(), Told(user), Told(pid), Told(session), self.suppressed,
+            cause.kind(), OrNone(user), OrNone(pid), OrNone(session), self.suppressed,
         );
     }
 }
 
 /// Formats what the system may not report.
 #[cfg(feature = "log")]
-struct Told<T>(Option<T>);
+struct OrNone<T>(Option<T>);
 
 #[cfg(feature = "log")]
-impl<T: fmt::Display> fmt::Display for Told<T> {
+impl<T: fmt::Display> fmt::Display for OrNone<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Some(told) => write!(f, "\"{told}\""),
@@ -334,7 +334,7 @@ impl Incidents {
         let (number, at, kind) = (self.total, SystemTime::now(), cause.kind());
         let user = caller.as_ref().map(|caller| caller.user);
         let incident = Incident { number, at, service, caller, cause, suppressed: 0 };
-        if self.latest.len() == MOST_KEPT {
+        if self.latest.len() == MAX_KEPT {
             self.latest.pop_front();
         }
         self.latest.push_back(incident.clone());
@@ -366,7 +366,7 @@ impl Incidents {
         if let Some(at) = self.rows.iter().position(|row| row.count.user == user) {
             return self.rows.get_mut(at);
         }
-        if self.rows.len() <= MOST_USERS {
+        if self.rows.len() <= MAX_USERS {
             self.rows.push(Row::new(user));
             return self.rows.last_mut();
         }
@@ -404,7 +404,7 @@ impl Allowance {
             (self.window, self.told) = (now, 0);
         }
         incident.suppressed = self.held.take().map_or(0, |held| held.suppressed + 1);
-        if self.told == MOST_TOLD {
+        if self.told == MAX_REPORTED {
             self.held = Some(incident);
             return None;
         }
@@ -492,7 +492,7 @@ mod tests {
             let _ = incidents.add(service, caller(session), IncidentCause::Unread);
         }
         let latest = incidents.latest();
-        assert_eq!(latest.len(), MOST_KEPT);
+        assert_eq!(latest.len(), MAX_KEPT);
         let (first, last) = (latest.first().unwrap(), latest.last().unwrap());
         assert_eq!((first.number, &first.caller), (36, &caller(36)));
         assert_eq!((last.number, &last.caller), (99, &caller(99)));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_kind_is_told_in_part_and_the_rest_with_the_next() {
+    fn a_flood_of_one_kind_is_reported_in_part_and_the_rest_with_the_next() {
         let mut allowance = Allowance::default();
         let mut incidents = Incidents::default();
         let mut make = |session| {
@@ -528,7 +528,7 @@ mod tests {
         };
         let start = Instant::from_nanos(0);
         let told = (0..100).filter(|session| allowance.admit(start, make(*session)).is_some());
-        assert_eq!(told.count(), MOST_TOLD as usize);
+        assert_eq!(told.count(), MAX_REPORTED as usize);
         let next = allowance.admit(start.after(WINDOW), make(100)).unwrap();
         assert_eq!((next.number, next.suppressed), (100, 95));
         assert!(next.to_string().contains("95 more"), "{next}");
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn many_users_neither_lengthen_the_table_nor_hide_one_who_does_much_nor_have_more_told() {
+    fn many_users_neither_lengthen_the_table_nor_hide_a_busy_one_nor_cause_more_reports() {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
         let mut told = 0;
@@ -559,13 +559,13 @@ mod tests {
             }
         }
         let users = incidents.by_user();
-        assert_eq!(users.len(), 1 + MOST_USERS);
+        assert_eq!(users.len(), 1 + MAX_USERS);
         let (first, last) = (users.first().unwrap(), users.last().unwrap());
         assert_eq!((first.user, first.counts.total()), (Some(user(0)), 198));
         assert_eq!(last.user, None);
         let total: u64 = users.iter().map(|row| row.counts.of(IncidentKind::Unread)).sum();
         assert_eq!(total, 9999 + 198);
-        let most = (1 + MOST_USERS as u64) * u64::from(MOST_TOLD);
+        let most = (1 + MAX_USERS as u64) * u64::from(MAX_REPORTED);
         // One window, or two if the machine stopped in between.
         assert!(told <= 2 * most, "{told} were told");
         let held: u64 = incidents.take_held().iter().map(|last| last.suppressed + 1).sum();

@@ -31,14 +31,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bellwire_core::{InUse, ServiceName};
+use bellwire_core::{BackendStatus, ServiceName};
 
 use crate::publication::Publication;
 use crate::stats::Published;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::Endpoint;
-use crate::transport::fork::Home;
+use crate::transport::fork::OwnerProcess;
 use crate::{RunDir, ServeError, ServerConfig, ServerStats, ServiceStats};
 use handler::Handler;
 use incidents::Incidents;
@@ -46,9 +46,9 @@ use watch::StopBy;
 
 /// The callbacks for incidents.
 #[derive(Default)]
-struct IncidentHook(Option<Box<Hear>>);
+struct IncidentHook(Option<Box<IncidentCallback>>);
 
-type Hear = dyn Fn(&Incident) + Send + Sync;
+type IncidentCallback = dyn Fn(&Incident) + Send + Sync;
 
 /// One endpoint with its service and its admission.
 struct Listener {
@@ -95,7 +95,7 @@ pub struct Server {
     shared: Arc<Shared>,
     drain_timeout: Duration,
     reactor: Option<JoinHandle<()>>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 /// The state that the reactor and the server's handle share.
@@ -134,7 +134,7 @@ impl Server {
     }
 
     /// Returns how the reactor waits, and why not as configured.
-    pub fn backend(&self) -> InUse {
+    pub fn backend(&self) -> BackendStatus {
         self.shared.stats().backend
     }
 
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn halt(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner_process.is_owner_process() {
             // After a fork, the thread belongs to the parent: there is nothing to stop, join or release here.
             std::mem::forget(self.reactor.take());
             return;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::wire::{RefuseCode, Status as Outcome};
-use bellwire_core::{Instant, Left};
+use bellwire_core::{Instant, StallStatus};
 use bellwire_netipc::method::{Answer, CallMethod, Exchange, SnapshotMethod};
 use bellwire_netipc::server::{Request, ServerSession};
 use bellwire_netipc::wire::{Agreed, MAX_PACKET, refuse_hello};
@@ -52,7 +52,7 @@ pub(super) struct NetipcSession {
     /// Since when the client has taken nothing of an answer.
     blocked: Option<Instant>,
     /// Whether the reactor checks periodically if the client has taken anything.
-    pub(super) is_left_unread: bool,
+    pub(super) is_watched_for_stall: bool,
     /// What its channel is polled for: to read, to write.
     pub(super) interest: (bool, bool),
 }
@@ -141,7 +141,7 @@ impl NetipcSession {
             handled: None,
             asked: 0,
             blocked: None,
-            is_left_unread: false,
+            is_watched_for_stall: false,
             interest: (true, false),
         }
     }
@@ -195,11 +195,11 @@ impl NetipcSession {
     }
 
     /// Returns whether the client has taken nothing for `limit` of an answer.
-    pub(super) fn check_stalled(&self, now: Instant, limit: Duration) -> Left {
+    pub(super) fn check_stalled(&self, now: Instant, limit: Duration) -> StallStatus {
         match self.blocked.map(|since| since.after(limit)) {
-            None => Left::Nothing,
-            Some(due) if due <= now => Left::TooLong,
-            Some(due) => Left::Until(due),
+            None => StallStatus::CaughtUp,
+            Some(due) if due <= now => StallStatus::Stalled,
+            Some(due) => StallStatus::CheckAt(due),
         }
     }
 

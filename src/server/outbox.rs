@@ -10,10 +10,10 @@ use crate::transport::doorbell::Event;
 use crate::transport::memory::Charge;
 
 /// Bytes of answers that may wait for the reactor before workers block.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// An answer from a worker or a future.
-pub(super) struct Done {
+pub(super) struct FinishedJob {
     pub(super) slot: usize,
     pub(super) session: u64,
     pub(super) id: u64,
@@ -38,14 +38,14 @@ pub(super) struct Outbox {
 
 #[derive(Default)]
 struct Finished {
-    all: Vec<Done>,
+    all: Vec<FinishedJob>,
     bytes: usize,
     /// Whether the reactor is to be rung for the next answer.
     rings: bool,
     closed: bool,
 }
 
-impl Done {
+impl FinishedJob {
     /// Creates the answer to a request in a slot, of a session, with an id. Above its user's quota it is left out.
     pub(super) fn new(
         (slot, session, id): (usize, u64, u64),
@@ -77,12 +77,12 @@ impl Outbox {
     }
 
     /// Queues an answer. Returns whether there are so many bytes of them that a worker is to [wait](Outbox::wait_for_room).
-    pub(super) fn add(&self, answer: Done) -> bool {
+    pub(super) fn add(&self, answer: FinishedJob) -> bool {
         let mut finished = self.lock();
         finished.bytes = finished.bytes.saturating_add(answer.answer.len());
         finished.all.push(answer);
         self.has_done.store(true, Ordering::Relaxed);
-        let (is_full, rings) = (finished.bytes >= MOST_BYTES, std::mem::take(&mut finished.rings));
+        let (is_full, rings) = (finished.bytes >= MAX_BYTES, std::mem::take(&mut finished.rings));
         drop(finished);
         if rings {
             self.bell.ring();
@@ -93,7 +93,7 @@ impl Outbox {
     /// Blocks while too many bytes of answers are queued.
     pub(super) fn wait_for_room(&self) {
         let mut finished = self.lock();
-        while finished.bytes >= MOST_BYTES && !finished.closed {
+        while finished.bytes >= MAX_BYTES && !finished.closed {
             finished = self.collected.wait(finished).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -115,14 +115,14 @@ impl Outbox {
         self.uncollected.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether there are answers: a hint, until [`Outbox::will_ring`].
+    /// Returns whether there are answers: a hint, until [`Outbox::arm_bell`].
     #[inline]
     pub(super) fn has_done(&self) -> bool {
         self.has_done.load(Ordering::Relaxed)
     }
 
     /// Has the bell rung for the next answer, for a reactor that is about to sleep. Returns false when there is one already.
-    pub(super) fn will_ring(&self) -> bool {
+    pub(super) fn arm_bell(&self) -> bool {
         if !self.is_busy() {
             return true;
         }
@@ -132,13 +132,13 @@ impl Outbox {
     }
 
     /// Moves the answers to `into`.
-    pub(super) fn collect(&self, into: &mut impl Extend<Done>) {
+    pub(super) fn collect(&self, into: &mut impl Extend<FinishedJob>) {
         let mut finished = self.lock();
         self.count(0, finished.all.len());
         into.extend(finished.all.drain(..));
         finished.rings = false;
         self.has_done.store(false, Ordering::Relaxed);
-        if std::mem::take(&mut finished.bytes) >= MOST_BYTES {
+        if std::mem::take(&mut finished.bytes) >= MAX_BYTES {
             self.collected.notify_all();
         }
     }

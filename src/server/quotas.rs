@@ -9,7 +9,7 @@ use bellwire_core::{Geometry, Instant, Limits};
 
 use super::ServerConfig;
 use super::fd_budget::FdBudget;
-use crate::transport::memory::{self, Lender, MemoryPool, Quota};
+use crate::transport::memory::{self, LoanAccount, MemoryPool, Quota};
 use crate::transport::peer::User;
 
 /// The default share of all clients together in the memory available to this process: a quarter. Charged memory may
@@ -22,8 +22,8 @@ const SPARE_MAPS: usize = 16;
 const MESSAGE_SHARE: u64 = 8;
 /// When to check first, and the longest interval, for memory that clients freed of sessions that are over: each
 /// interval is eight times the one before. The reactor also checks when it is awake anyway.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_secs(11);
+const FIRST_RECLAIM: Duration = Duration::from_millis(20);
+const LAST_RECLAIM: Duration = Duration::from_secs(11);
 /// How many pieces of a user's memory are checked at a time, and the pause after that: about 15 µs in 4 ms, since a call
 /// that meets it in more than one of a hundred cases decides the p99 of all calls.
 const ASKED_AT_A_TIME: usize = 4;
@@ -32,7 +32,7 @@ const REST: Duration = Duration::from_millis(4);
 /// of the reactor's time.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Users without charges are forgotten when there are this many.
-const MOST_IDLE: usize = 1024;
+const MAX_IDLE: usize = 1024;
 /// The time whose sessions a user may open at once, and the longest that a session beyond that waits.
 const BURST: Duration = Duration::from_secs(16);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
@@ -52,9 +52,9 @@ pub(super) struct Quotas {
     users: HashMap<User, UserQuota>,
     /// Pieces of memory that clients kept, and when that was last checked.
     kept: usize,
-    looked: Instant,
+    asked_at: Instant,
     /// When the next check is due, and its interval.
-    look: Option<(Instant, Duration)>,
+    due: Option<(Instant, Duration)>,
     /// Pieces still to be checked in this pass, and how many there were at its start.
     left: usize,
     began_with: usize,
@@ -99,8 +99,8 @@ impl Quotas {
             session_interval,
             users,
             kept: 0,
-            looked: Instant::default(),
-            look: None,
+            asked_at: Instant::default(),
+            due: None,
             left: 0,
             began_with: 0,
         }
@@ -127,7 +127,7 @@ impl Quotas {
 
     /// Returns a user's share for one more session, and when its handshake may begin.
     pub(super) fn share(&mut self, user: User, now: Instant) -> Result<(Share, Instant), TooMany> {
-        if self.users.len() >= MOST_IDLE {
+        if self.users.len() >= MAX_IDLE {
             self.users.retain(|_, UserQuota { share, rate }| {
                 share.sessions() > 0 || !share.quota.is_idle() || rate.due > now
             });
@@ -159,42 +159,42 @@ impl Quotas {
     }
 
     /// Returns when to wake up and check for freed memory, if clients keep memory of sessions that are over.
-    pub(super) fn next_look(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn reclaim_due(&mut self, now: Instant) -> Option<Instant> {
         let kept = self.pool.kept();
         if kept > self.kept {
-            self.look = Some((now.after(FIRST_LOOK), FIRST_LOOK));
+            self.due = Some((now.after(FIRST_RECLAIM), FIRST_RECLAIM));
         }
         // Watching memory keeps it alive, too: a reactor that is awake anyway checks it.
-        if kept > 0 && now.since(self.looked) >= REST {
+        if kept > 0 && now.since(self.asked_at) >= REST {
             self.ask_some(now);
         }
         self.kept = self.pool.kept();
-        self.look.map(|(at, _)| at)
+        self.due.map(|(at, _)| at)
     }
 
     /// Checks for freed memory when that is due: some pieces now, the others soon.
     pub(super) fn reclaim(&mut self, now: Instant) {
-        let Some((_, after)) = self.look.filter(|(at, _)| now >= *at) else { return };
+        let Some((_, after)) = self.due.filter(|(at, _)| now >= *at) else { return };
         if self.left == 0 {
             (self.left, self.began_with) = (self.pool.kept(), self.pool.kept());
         }
         self.ask_some(now);
         self.kept = self.pool.kept();
         self.left = self.left.saturating_sub(ASKED_AT_A_TIME);
-        self.look = if self.kept == 0 {
+        self.due = if self.kept == 0 {
             self.left = 0;
             None
         } else if self.left > 0 {
             Some((now.after(REST), after))
         } else {
             // If some memory was freed, more may be soon.
-            let after = if self.kept < self.began_with { FIRST_LOOK } else { after * 8 };
-            (after <= LAST_LOOK).then(|| (now.after(after), after))
+            let after = if self.kept < self.began_with { FIRST_RECLAIM } else { after * 8 };
+            (after <= LAST_RECLAIM).then(|| (now.after(after), after))
         };
     }
 
     fn ask_some(&mut self, now: Instant) {
-        self.looked = now;
+        self.asked_at = now;
         for UserQuota { share, .. } in self.users.values() {
             share.quota.reclaim(now, ASKED_AT_A_TIME);
         }
@@ -249,11 +249,11 @@ impl Share {
         now.as_nanos() < self.session.load(Ordering::Relaxed) && !self.quota.has_room(bytes)
     }
 
-    /// Returns the lender that charges a session's memory to its user.
-    pub(super) fn lender(&self, fd_budget: FdBudget) -> Lender {
+    /// Returns the account that charges a session's memory to its user.
+    pub(super) fn account(&self, fd_budget: FdBudget) -> LoanAccount {
         // Unwatched memory is charged for a minute after its session: a user that opens ten a second would exceed the quota.
         let is_watching = fd_budget.watches_memory(self.sessions() + self.quota.kept());
-        Lender { quota: Arc::clone(&self.quota), is_watching }
+        LoanAccount { quota: Arc::clone(&self.quota), is_watching }
     }
 }
 

@@ -9,7 +9,7 @@ use bellwire_core::wire::{ONE_WAY, Status};
 use hashbrown::HashMap;
 
 use super::handler::{Answer, Caller};
-use super::outbox::{Done, Outbox};
+use super::outbox::{FinishedJob, Outbox};
 use super::workers::JobPayload;
 use crate::transport::memory::Charge;
 
@@ -217,7 +217,7 @@ impl Running {
         }
         let place = (self.slot, self.session, self.id);
         // However much is queued, a thread of the runtime does not wait.
-        let _ = self.shared.outbox.add(Done::new(place, status, answer, charge));
+        let _ = self.shared.outbox.add(FinishedJob::new(place, status, answer, charge));
     }
 }
 

@@ -6,7 +6,7 @@ use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::{Instant, Spin, SpinPolicy, nanos};
 
 use super::handler::{Answer, Call, Caller, Request, Room};
-use super::outbox::{Done, Outbox};
+use super::outbox::{FinishedJob, Outbox};
 use super::watch::Watch;
 use super::{ServerConfig, own_thread};
 use crate::Payload;
@@ -55,7 +55,7 @@ struct Shared {
     /// The number of queued jobs; changed with the lock of the jobs held.
     queued: AtomicUsize,
     /// Changes with each reason to look for a job; for workers that spin. Changed with the lock of the jobs held.
-    news: AtomicUsize,
+    changes: AtomicUsize,
     /// Signalled when there is a job, or the pool closes.
     more: Condvar,
     outbox: Arc<Outbox>,
@@ -73,7 +73,7 @@ struct Jobs {
     sessions: Vec<VecDeque<usize>>,
     /// The job that each worker runs.
     running: Vec<Option<Running>>,
-    /// Workers that look at `news`, and workers that wait to be notified. Before one of the former waits, it looks for a job
+    /// Workers that look at `changes`, and workers that wait to be notified. Before one of the former waits, it looks for a job
     /// with the lock held.
     spinning: usize,
     waiting: usize,
@@ -188,7 +188,7 @@ impl Workers {
             most_spinning: (processors / 2).max(1),
             jobs: Mutex::new(Jobs { running, ..Jobs::default() }),
             queued: AtomicUsize::new(0),
-            news: AtomicUsize::new(0),
+            changes: AtomicUsize::new(0),
             more: Condvar::new(),
             outbox,
         });
@@ -328,7 +328,7 @@ impl Shared {
                 }
             });
             let place = (job.slot, job.caller.session, job.id);
-            if self.outbox.add(Done::new(place, status, answer, job.charge)) {
+            if self.outbox.add(FinishedJob::new(place, status, answer, job.charge)) {
                 self.outbox.wait_for_room();
             }
         }
@@ -350,11 +350,11 @@ impl Shared {
                 return None;
             }
             if may_spin && jobs.spinning < self.most_spinning {
-                let seen = self.news.load(Ordering::Relaxed);
+                let seen = self.changes.load(Ordering::Relaxed);
                 jobs.spinning += 1;
                 drop(jobs);
-                let has_news = || self.news.load(Ordering::Relaxed) != seen;
-                may_spin = spin.watch(clock::now, thread::yield_now, has_news);
+                let has_changed = || self.changes.load(Ordering::Relaxed) != seen;
+                may_spin = spin.watch(clock::now, thread::yield_now, has_changed);
                 jobs = lock(&self.jobs);
                 jobs.spinning -= 1;
                 continue;
@@ -373,8 +373,8 @@ impl Shared {
 
     /// Has workers that spin look for a job. The lock of the jobs is held.
     fn tell(&self) {
-        let told = self.news.load(Ordering::Relaxed).wrapping_add(1);
-        self.news.store(told, Ordering::Relaxed);
+        let next = self.changes.load(Ordering::Relaxed).wrapping_add(1);
+        self.changes.store(next, Ordering::Relaxed);
     }
 }
 

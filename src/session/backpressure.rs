@@ -61,7 +61,7 @@ impl Backpressure {
         match self {
             Self::Adapt => Growth::Often,
             Self::Wait | Self::Fail => Growth::Never,
-            Self::Grow => Growth::AtOnce,
+            Self::Grow => Growth::Immediate,
         }
     }
 }
@@ -78,12 +78,12 @@ impl Backpressure {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Choice<'a, S: Service> {
+pub struct WithBackpressure<'a, S: Service> {
     session: &'a mut Session<S>,
     before: Backpressure,
 }
 
-impl<S: Service> Deref for Choice<'_, S> {
+impl<S: Service> Deref for WithBackpressure<'_, S> {
     type Target = Session<S>;
 
     fn deref(&self) -> &Session<S> {
@@ -91,15 +91,15 @@ impl<S: Service> Deref for Choice<'_, S> {
     }
 }
 
-impl<S: Service> DerefMut for Choice<'_, S> {
+impl<S: Service> DerefMut for WithBackpressure<'_, S> {
     fn deref_mut(&mut self) -> &mut Session<S> {
         self.session
     }
 }
 
-impl<S: Service> Drop for Choice<'_, S> {
+impl<S: Service> Drop for WithBackpressure<'_, S> {
     fn drop(&mut self) {
-        self.session.set_when_full(self.before);
+        self.session.set_backpressure(self.before);
     }
 }
 
@@ -118,18 +118,18 @@ impl<S: Service> Session<S> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn backpressure(&mut self, backpressure: Backpressure) -> Choice<'_, S> {
+    pub fn backpressure(&mut self, backpressure: Backpressure) -> WithBackpressure<'_, S> {
         let before = self.backpressure;
-        self.set_when_full(backpressure);
-        Choice { session: self, before }
+        self.set_backpressure(backpressure);
+        WithBackpressure { session: self, before }
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn chosen_when_full(&self) -> Backpressure {
+    pub(crate) fn chosen_backpressure(&self) -> Backpressure {
         self.backpressure
     }
 
-    fn set_when_full(&mut self, backpressure: Backpressure) {
+    fn set_backpressure(&mut self, backpressure: Backpressure) {
         self.backpressure = backpressure;
         self.drive.end_mut().set_growth(backpressure.growth());
     }

@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::time::Duration;
 
+use bellwire_core::LimitOwner;
 use bellwire_core::Port;
-use bellwire_core::Whose;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
@@ -307,7 +307,7 @@ impl Shape {
     /// Returns why the first request was left out, if one was.
     pub(super) fn left_out(&self) -> Option<CallError> {
         let LeftOut { len, limit, .. } = *self.left_out.first()?;
-        Some(CallError::TooLarge { len, limit, whose: Whose::Own })
+        Some(CallError::TooLarge { len, limit, owner: LimitOwner::Own })
     }
 }
 

@@ -28,7 +28,7 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<usize, CallError> {
         let answer = match self.try_submit(request.into()) {
-            Some(ticket) => match self.try_await(ticket, until)? {
+            Some(ticket) => match self.await_fast(ticket, until)? {
                 Some(len) => {
                     self.ended(ticket, Outcome::Answered);
                     return Ok(len);

@@ -5,7 +5,7 @@ use bellwire_core::counters::Outcome;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::FollowError;
-use bellwire_core::{Deadline, Executed, Whose};
+use bellwire_core::{Deadline, Executed, LimitOwner};
 use std::time::Duration;
 
 use super::{Answer, Backpressure, Body, Outgoing, Session, check, lost, post};
@@ -79,12 +79,12 @@ impl<S: Service> Session<S> {
     /// Waits for the answer to a request, if it is plain and arrives next, and returns its length in the inbox.
     /// Returns `None` when the slow path is needed.
     #[inline]
-    pub(super) fn try_await(
+    pub(super) fn await_fast(
         &mut self,
         ticket: Ticket,
         until: &mut Deadline,
     ) -> Result<Option<usize>, CallError> {
-        match self.drive.try_wait(until, &mut self.inbox) {
+        match self.drive.wait_fast(until, &mut self.inbox) {
             Ok(Some((of, len))) if of == ticket => Ok(Some(len)),
             Ok(Some((of, len))) => {
                 self.keep_reply(Answer::in_inbox(of, len));
@@ -138,11 +138,11 @@ impl<S: Service> Session<S> {
     ) -> Result<Ticket, CallError> {
         match self.try_submit(request) {
             Some(ticket) => Ok(ticket),
-            None => self.submit_otherwise(request, until),
+            None => self.submit_slow(request, until),
         }
     }
 
-    fn submit_otherwise(
+    fn submit_slow(
         &mut self,
         request: Outgoing<'_>,
         until: &mut Deadline,
@@ -309,7 +309,7 @@ impl<S: Service> Session<S> {
                 error => error,
             });
             if !kept? {
-                self.wait_by(|drive| drive.wait_for_room(until))?;
+                self.wait_then_check_link(|drive| drive.wait_for_room(until))?;
             }
         }
     }
@@ -339,7 +339,7 @@ impl<S: Service> Session<S> {
                 },
                 Err(failed) => return Err(self.given_up(ticket, failed)),
             };
-            self.book_given_up(ticket, &error);
+            self.record_given_up(ticket, &error);
             return Err(error);
         }
     }
@@ -359,12 +359,12 @@ impl<S: Service> Session<S> {
                 error
             }
         };
-        self.book_given_up(ticket, &error);
+        self.record_given_up(ticket, &error);
         error
     }
 
     /// Waits for the provider. First reports a protocol violation on the control socket.
-    pub(super) fn wait_by(
+    pub(super) fn wait_then_check_link(
         &mut self,
         wait: impl FnOnce(&mut Driver) -> Result<(), CallFailed>,
     ) -> Result<(), CallError> {
@@ -379,7 +379,7 @@ impl<S: Service> Session<S> {
     /// Replaces any failure in a forked child, where the peer seems silent or seems to violate the protocol.
     #[cold]
     pub(super) fn explain(&self, error: CallError) -> CallError {
-        if self.link().is_here() { error } else { CallError::Forked }
+        if self.link().is_owner_process() { error } else { CallError::Forked }
     }
 
     /// Counts a request that was not sent.
@@ -392,7 +392,7 @@ impl<S: Service> Session<S> {
 
     /// Poisons the session for a protocol violation on the control socket.
     pub(super) fn check_link(&mut self) -> Result<(), CallError> {
-        if !self.link().is_here() {
+        if !self.link().is_owner_process() {
             return Err(CallError::Forked);
         }
         match self.drive.port().fault() {
@@ -404,10 +404,10 @@ impl<S: Service> Session<S> {
     /// Returns the next answer that has arrived and is expected.
     pub(super) fn next_answer(&mut self) -> Result<Option<Answer>, CallError> {
         loop {
-            let looked = self.drive.try_reply(&mut self.inbox);
+            let replied = self.drive.try_reply(&mut self.inbox);
             self.note_dropped();
-            let looked = looked.map_err(|failed| self.explain(failed.into()))?;
-            let Some(reply) = looked else { return Ok(None) };
+            let replied = replied.map_err(|failed| self.explain(failed.into()))?;
+            let Some(reply) = replied else { return Ok(None) };
             if let Some(answer) = self.receive(reply)? {
                 return Ok(Some(answer));
             }
@@ -512,8 +512,8 @@ impl<S: Service> Session<S> {
 pub(super) fn not_attachable(failed: CallFailed) -> CallFailed {
     match failed {
         CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
-            let whose = Whose::Own;
-            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose }))
+            let owner = LimitOwner::Own;
+            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, owner }))
         }
         failed => failed,
     }

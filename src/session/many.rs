@@ -42,7 +42,7 @@ impl<S: Service> Session<S> {
                 let waits = self.drive.is_waiting(ticket);
                 let error = self.give_up_for(ticket, error);
                 if waits {
-                    self.book_given_up(ticket, &error);
+                    self.record_given_up(ticket, &error);
                 }
                 each(number, Err(error));
             }
@@ -96,12 +96,12 @@ impl<S: Service> Session<S> {
             if self.take_answers(in_flight, each)? {
                 until = Deadline::within(self.timeout);
             } else if is_full {
-                self.wait_by(|drive| drive.wait_for_room(&mut until))?;
+                self.wait_then_check_link(|drive| drive.wait_for_room(&mut until))?;
             } else if next.is_none() {
                 if in_flight.is_empty() {
                     return Ok(());
                 }
-                self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+                self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
             }
         }
     }

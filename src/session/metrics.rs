@@ -16,10 +16,10 @@ impl<S: Service> Session<S> {
         let [requests, answers] = self.drive.lane_stats();
         let CallCounts { made, answered, refused, failed, errors, late, dropped, unsent, posted } =
             self.calls.counts();
-        let untaken = self.drive.untaken_posts() as u64;
-        let posts_lost = if self.drive.ended().is_some() { untaken } else { 0 };
+        let unconsumed = self.drive.unconsumed_posts() as u64;
+        let posts_lost = if self.drive.ended().is_some() { unconsumed } else { 0 };
         SessionStats {
-            posts_taken: posted - untaken,
+            posts_taken: posted - unconsumed,
             posts_lost,
             made,
             answered,
@@ -28,7 +28,7 @@ impl<S: Service> Session<S> {
             // Nobody waits for the answer to a request to be rung.
             in_flight: (self.drive.in_flight() + self.pending_replies.len())
                 .saturating_sub(usize::from(self.is_awaiting_news())) as u64
-                + (untaken - posts_lost),
+                + (unconsumed - posts_lost),
             errors,
             late,
             dropped,
@@ -52,8 +52,8 @@ impl<S: Service> Session<S> {
     pub(super) fn sent(&mut self, ticket: Ticket) {
         let (parks, port) = (self.drive.parks(), self.drive.port());
         self.calls.sent(port.own(), ticket.id(), parks, || port.now());
-        if self.drive.end().lanes().epoch().number != self.noted {
-            self.note_size();
+        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
+            self.record_size();
         }
     }
 
@@ -61,8 +61,8 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(super) fn posted(&mut self) -> Ticket {
         self.calls.posted(self.drive.port().own());
-        if self.drive.end().lanes().epoch().number != self.noted {
-            self.note_size();
+        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
+            self.record_size();
         }
         Ticket::ONE_WAY
     }
@@ -102,7 +102,7 @@ impl<S: Service> Session<S> {
 
     /// Counts an abandoned request without an answer.
     #[cold]
-    pub(super) fn book_given_up(&mut self, ticket: Ticket, error: &CallError) {
+    pub(super) fn record_given_up(&mut self, ticket: Ticket, error: &CallError) {
         trace_failed(&self.drive, ticket.id(), error);
         let is_late = matches!(error, CallError::Deadline { .. });
         self.ended(ticket, if is_late { Outcome::Late } else { Outcome::Failed });

@@ -10,7 +10,7 @@ mod snapshots;
 #[cfg(feature = "tokio")]
 mod tasks;
 
-pub use backpressure::{Backpressure, Choice};
+pub use backpressure::{Backpressure, WithBackpressure};
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
@@ -30,7 +30,7 @@ use bellwire_core::counters::{CallCounters, Outcome};
 use bellwire_core::drive::CallFailed;
 use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed, Left, Port, ServiceName};
+use bellwire_core::{Deadline, Executed, Port, ServiceName, StallStatus};
 use bellwire_probes as probes;
 
 use crate::backoff::Backoff;
@@ -94,7 +94,7 @@ pub struct Session<S: Service> {
     /// Requests of at most this many bytes are sent as one record whenever there is room.
     short: usize,
     /// The epoch whose size was recorded for later sessions.
-    noted: u32,
+    recorded_epoch: u32,
     calls: CallCounters,
     published: Published,
     unread_timeout: Option<Duration>,
@@ -183,7 +183,7 @@ impl<S: Service> Session<S> {
             attach_from,
             stream_from,
             short: stream_from.min(attach_from.saturating_sub(1)),
-            noted: requests.epoch,
+            recorded_epoch: requests.epoch,
             calls: CallCounters::default(),
             published: Published::new(Backoff::of(config.backoff)),
             unread_timeout: config.unread_timeout,
@@ -224,7 +224,7 @@ impl<S: Service> Session<S> {
                 self.submit_encoded(request, |session, bytes| session.submit_waiting(bytes, until))?
             }
         };
-        match self.try_await(ticket, until)? {
+        match self.await_fast(ticket, until)? {
             Some(len) => self.open_inbox(ticket, len),
             None => self.await_response(ticket, until),
         }
@@ -283,11 +283,11 @@ impl<S: Service> Session<S> {
                 }));
             }
         }
-        self.try_reply_otherwise()
+        self.try_reply_slow()
     }
 
     #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
-    fn try_reply_otherwise(
+    fn try_reply_slow(
         &mut self,
     ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
         let Some(answer) = self.next_of(false)? else { return self.nothing() };
@@ -316,7 +316,7 @@ impl<S: Service> Session<S> {
 
     /// Returns `None`, or the error of a session that is over.
     fn nothing<T>(&self) -> Result<Option<T>, CallError> {
-        if !self.link().is_here() {
+        if !self.link().is_owner_process() {
             return Err(CallError::Forked);
         }
         self.drive.ended_waiting().map_or(Ok(None), |ended| Err(ended.into()))
@@ -346,7 +346,7 @@ impl<S: Service> Session<S> {
             if let Some(taken) = take(self)? {
                 return Ok(taken);
             }
-            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+            self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
         }
     }
 
@@ -363,10 +363,10 @@ impl<S: Service> Session<S> {
         self.waiting_for_room(&mut until, |session| session.drive.trim())?;
         while !self.drive.is_trimmed() {
             if !self.keep_next_reply()? && !self.drive.is_trimmed() {
-                self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+                self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
             }
         }
-        self.note_size();
+        self.record_size();
         self.outbox = Vec::new();
         self.batch = None;
         self.batch_inbox = Vec::new();
@@ -497,29 +497,29 @@ impl<S: Service> Session<S> {
     pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         let error = self.give_up_for(ticket, error);
         self.batches.retain(|batch| batch.ticket != ticket);
-        self.book_given_up(ticket, &error);
+        self.record_given_up(ticket, &error);
         error
     }
 
     /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call
     /// it when a call took too long.
-    pub(crate) fn is_left_unread(&mut self) -> bool {
+    pub(crate) fn is_peer_stalled(&mut self) -> bool {
         let Some(limit) = self.unread_timeout else { return false };
         let now = self.link().now();
         // A protocol violation is reported by the next call.
-        matches!(self.drive.end_mut().check_stalled(now, limit), Ok(Left::TooLong))
+        matches!(self.drive.end_mut().check_stalled(now, limit), Ok(StallStatus::Stalled))
     }
 
     /// Sets the reason with which the session closes when it is dropped next.
-    pub(crate) fn leave(&mut self, reason: CloseReason) {
+    pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
         self.close = reason;
     }
 
     /// Records the lane's size for sessions that this process opens later.
     #[cold]
-    fn note_size(&mut self) {
+    fn record_size(&mut self) {
         let epoch = self.drive.end().lanes().epoch();
-        self.noted = epoch.number;
+        self.recorded_epoch = epoch.number;
         learned::note(self.service, Role::Client, epoch.size);
     }
 }

@@ -127,8 +127,8 @@ impl<S: Service> Session<S> {
         while !is_taken {
             // A provider that is blocked on its answers takes no requests.
             while self.keep_next_reply()? {}
-            self.wait_by(|drive| {
-                is_taken = drive.wait_for_taken(&mut until)?;
+            self.wait_then_check_link(|drive| {
+                is_taken = drive.wait_consumed(&mut until)?;
                 Ok(())
             })?;
         }
@@ -138,7 +138,7 @@ impl<S: Service> Session<S> {
     /// A child of fork would write to memory that no process reads, and get no error.
     #[inline]
     fn check_here(&self) -> Result<(), CallError> {
-        if self.link().is_here() { Ok(()) } else { Err(CallError::Forked) }
+        if self.link().is_owner_process() { Ok(()) } else { Err(CallError::Forked) }
     }
 
     fn post_waiting(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
@@ -171,8 +171,12 @@ impl<S: Service> Session<S> {
     /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::as_fd`] also becomes readable when
     /// everything before `position` was taken.
     #[cfg(feature = "tokio")]
-    pub(crate) fn arm_for_taken(&mut self, position: u64, room: bool) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm_for_taken(position, room))
+    pub(crate) fn arm_for_consumed(
+        &mut self,
+        position: u64,
+        room: bool,
+    ) -> Result<bool, CallError> {
+        self.arm_by(|drive| drive.arm_for_consumed(position, room))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
-use bellwire_core::Whose;
+use bellwire_core::LimitOwner;
 use bellwire_core::batch::{BatchView, Items};
 
 use super::batch::decode_together;
@@ -111,7 +111,7 @@ impl Uneven<'_> {
         let next_left_out = left_out.get(self.unsent).filter(|left_out| left_out.at == self.given);
         let next = if let Some(&LeftOut { len, limit, .. }) = next_left_out {
             self.unsent += 1;
-            Some(Err(CallError::TooLarge { len, limit, whose: Whose::Own }.into()))
+            Some(Err(CallError::TooLarge { len, limit, owner: LimitOwner::Own }.into()))
         } else {
             self.items.next().map(|item| {
                 check(item.status, Some(item.bytes))?;

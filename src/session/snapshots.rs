@@ -16,9 +16,9 @@ use crate::{CallError, Malformed, Service};
 #[derive(Debug)]
 pub(super) struct Published {
     /// The request without an answer yet, and since when.
-    asked: Option<(Asked, Ticket, Instant)>,
+    asked: Option<(Request, Ticket, Instant)>,
     /// The request to be rung for news, and the generation above which it is answered.
-    news: Option<(Ticket, u64)>,
+    awaited: Option<(Ticket, u64)>,
     /// When a provider that answered without news is asked again.
     retry: Backoff,
     ring: Option<PeerRing>,
@@ -28,12 +28,12 @@ pub(super) struct Published {
 
 impl Published {
     pub(super) fn new(retry: Backoff) -> Self {
-        Self { asked: None, news: None, retry, ring: None, denied: 0 }
+        Self { asked: None, awaited: None, retry, ring: None, denied: 0 }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Request {
     Newest,
     /// The broadcast ring with this number.
     Ring(u32),
@@ -66,7 +66,7 @@ impl<S: Service> Session<S> {
         &mut self,
         max: usize,
     ) -> Result<Fetched<(u64, SnapshotMap)>, CallError> {
-        self.try_ask(Asked::Newest)?.try_map(|answer| self.attached(answer, max))
+        self.try_ask(Request::Newest)?.try_map(|answer| self.attached(answer, max))
     }
 
     /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Nothing if this
@@ -77,7 +77,7 @@ impl<S: Service> Session<S> {
             if self.published.denied == number {
                 return Ok(Fetched::Nothing);
             }
-            let has_come = match self.try_ask(Asked::Ring(number))? {
+            let has_come = match self.try_ask(Request::Ring(number))? {
                 Fetched::Awaited => return Ok(Fetched::Awaited),
                 Fetched::Found(answer) => {
                     self.count_answer(answer.reply.ticket, None);
@@ -121,7 +121,7 @@ impl<S: Service> Session<S> {
     /// Gives up the request for a snapshot that has been replaced: its answer would be an older one.
     #[inline]
     fn abandon_fetch(&mut self) {
-        let is_fetch = |(asked, ..): &mut (Asked, Ticket, Instant)| *asked == Asked::Newest;
+        let is_fetch = |(asked, ..): &mut (Request, Ticket, Instant)| *asked == Request::Newest;
         if let Some((_, ticket, _)) = self.published.asked.take_if(is_fetch) {
             self.abandon(ticket);
         }
@@ -169,9 +169,9 @@ impl<S: Service> Session<S> {
     pub(crate) fn ask_for_news(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
         let now = self.drive.port().now();
-        if self.published.news.is_none() && self.published.retry.is_due(now) {
+        if self.published.awaited.is_none() && self.published.retry.is_due(now) {
             match self.submit_now(Outgoing::from(&generation.to_le_bytes()[..])) {
-                Ok(ticket) => self.published.news = Some((ticket, generation)),
+                Ok(ticket) => self.published.awaited = Some((ticket, generation)),
                 Err(error) => match CallError::from(error) {
                     CallError::WouldBlock => self.published.retry.failed(now),
                     error => return Err(self.unsent(error)),
@@ -183,8 +183,8 @@ impl<S: Service> Session<S> {
 
     /// Returns when to look for news even if nothing rings; `None` if the provider rings, or owes another answer.
     pub(crate) fn news_due(&self) -> Option<Instant> {
-        let Published { asked, news, retry, .. } = &self.published;
-        retry.due().filter(|_| asked.is_none() && news.is_none())
+        let Published { asked, awaited, retry, .. } = &self.published;
+        retry.due().filter(|_| asked.is_none() && awaited.is_none())
     }
 
     /// Returns since when a caller waits for an answer.
@@ -194,23 +194,23 @@ impl<S: Service> Session<S> {
 
     /// Returns whether the answer to the request in flight may have arrived.
     pub(crate) fn has_answer(&self) -> bool {
-        self.published.asked.is_some() && self.drive.has_news()
+        self.published.asked.is_some() && self.drive.has_reply()
     }
 
     /// Returns whether a request to be rung is in flight, which nobody waits for.
     pub(super) fn is_awaiting_news(&self) -> bool {
-        self.published.news.is_some()
+        self.published.awaited.is_some()
     }
 
     /// Waits for the provider, until `until` at most.
     pub(crate) fn wait_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let mut until = until.map_or(Deadline::NEVER, Deadline::at);
-        self.wait_by(|drive| drive.wait_for_data(&mut until))
+        self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))
     }
 
     /// Returns whether the answer with this ticket is the ring.
     pub(super) fn is_ring(&self, reply: &Reply) -> bool {
-        matches!(self.published.asked, Some((Asked::Ring(_), ticket, _)) if ticket == reply.ticket)
+        matches!(self.published.asked, Some((Request::Ring(_), ticket, _)) if ticket == reply.ticket)
     }
 
     /// Takes a ring's memory off the control socket.
@@ -224,7 +224,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Takes the answer to the request in flight, or sends one of this kind.
-    fn try_ask(&mut self, kind: Asked) -> Result<Fetched<Answer>, CallError> {
+    fn try_ask(&mut self, kind: Request) -> Result<Fetched<Answer>, CallError> {
         loop {
             let (asked, ticket) = match self.published.asked {
                 Some((asked, ticket, _)) => (asked, ticket),
@@ -244,7 +244,7 @@ impl<S: Service> Session<S> {
             return match self.checked(answer) {
                 Err(CallError::Declined { status: Status::NotYet }) => Ok(Fetched::Nothing),
                 // A provider that cannot pass its ring still passes snapshots.
-                Err(CallError::Declined { .. }) if kind != Asked::Newest => Ok(Fetched::Nothing),
+                Err(CallError::Declined { .. }) if kind != Request::Newest => Ok(Fetched::Nothing),
                 answer => answer.map(Fetched::Found),
             };
         }
@@ -274,25 +274,25 @@ impl<S: Service> Session<S> {
     }
 
     fn is_of_news(&self, answer: &Answer) -> bool {
-        self.published.news.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
+        self.published.awaited.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
     }
 
     /// Notes how the request to be rung was answered. A provider that has no place for it would answer the next one likewise.
     fn note_news(&mut self, status: Status) {
         let newest = self.board.generation();
-        let news = self.published.news.take();
-        if status == Status::Ok && news.is_some_and(|(_, after)| newest > after) {
+        let awaited = self.published.awaited.take();
+        if status == Status::Ok && awaited.is_some_and(|(_, after)| newest > after) {
             self.published.retry.succeeded();
         } else {
             self.published.retry.failed(self.drive.port().now());
         }
     }
 
-    fn ask(&mut self, kind: Asked) -> Result<Ticket, CallError> {
+    fn ask(&mut self, kind: Request) -> Result<Ticket, CallError> {
         let now = self.drive.port().now();
         let sent = match kind {
-            Asked::Newest => self.submit_now(Outgoing::from(&[][..])),
-            Asked::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),
+            Request::Newest => self.submit_now(Outgoing::from(&[][..])),
+            Request::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),
         };
         let sent = sent.map_err(CallError::from);
         let ticket = sent.map_err(|error| self.unsent(error))?;

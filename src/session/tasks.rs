@@ -35,7 +35,7 @@ impl<S: Service> Session<S> {
                 });
             }
         }
-        let other = self.try_reply_otherwise()?;
+        let other = self.try_reply_slow()?;
         Ok(other.map_or(Replied::Nothing, |(ticket, answer)| Replied::Other(ticket, answer)))
     }
 

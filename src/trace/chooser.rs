@@ -8,7 +8,7 @@ const WINDOW: Duration = Duration::from_millis(10);
 /// The allowance after a pause, as a fraction of the samples per second.
 const BURST_PART: u64 = 100;
 /// The largest mean number of skipped messages.
-const MOST_SKIPPED: u64 = 1 << 20;
+const MAX_SKIPPED: u64 = 1 << 20;
 /// If more messages arrive than the cap allows samples, at most one in this many is sampled. A sample takes
 /// microseconds, so this limits its share of the time of calls that take as long.
 pub(super) const SHARE: u64 = 32;
@@ -81,7 +81,7 @@ impl Chooser {
         let chosen = self.spend(now);
         if !chosen {
             // The rate is higher than estimated: do not read the clock for each message until the window ends.
-            self.mean = (self.mean * 2 + 1).min(MOST_SKIPPED);
+            self.mean = (self.mean * 2 + 1).min(MAX_SKIPPED);
         }
         self.draw_skip();
         chosen
@@ -119,7 +119,7 @@ impl Chooser {
         let share = u64::try_from(rate).unwrap_or(u64::MAX) / SHARE;
         self.limit = share.max(self.cap.few).min(self.cap.most);
         let per_sample = rate / u128::from(self.limit.max(1));
-        self.mean = u64::try_from(per_sample).unwrap_or(MOST_SKIPPED).min(MOST_SKIPPED);
+        self.mean = u64::try_from(per_sample).unwrap_or(MAX_SKIPPED).min(MAX_SKIPPED);
         self.mean = self.mean.saturating_sub(1);
         (self.seen, self.began) = (0, now);
         true
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_more_gets_it_whatever_their_share() {
+    fn a_larger_request_is_granted_whatever_the_share() {
         let mut chooser = Chooser::new(7);
         let high = |at: &u32| {
             let now = START.after(Duration::from_micros(40) * *at);

@@ -16,7 +16,7 @@ use crate::transport::clock;
 const WINDOW: Duration = Duration::from_millis(100);
 const SECOND: u128 = 1_000_000_000;
 /// The most zeroes that are asked for.
-const MOST_ZEROES: u32 = 40;
+const MAX_ZEROES: u32 = 40;
 
 /// Which numbers are traced.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(crate) struct ReaderTrace {
 #[derive(Debug)]
 struct Taken {
     sequence: u64,
-    how: How,
+    how: Transfer,
     noticed: Instant,
     taken: Instant,
     /// When validation began.
@@ -68,7 +68,7 @@ struct Taken {
 
 /// How a reader takes a snapshot or an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum How {
+pub(crate) enum Transfer {
     Copied,
     Mapped,
 }
@@ -134,7 +134,7 @@ impl PublisherTrace {
 impl ReaderTrace {
     /// A subscriber looks for the event with this number, which is there or not, unless some are missed.
     #[cold]
-    pub(crate) fn looks(&mut self, sequence: Option<u64>, is_there: bool) {
+    pub(crate) fn polls(&mut self, sequence: Option<u64>, is_there: bool) {
         let is_chosen = sequence.is_none_or(|sequence| self.choice.is_chosen(sequence));
         self.noticed = (is_there && is_chosen).then(clock::now);
         if let (false, Some(next)) = (is_there, sequence) {
@@ -154,14 +154,14 @@ impl ReaderTrace {
 
     /// What was noticed is copied or mapped, and has this number.
     #[inline]
-    pub(crate) fn takes(&mut self, sequence: u64, how: How) {
+    pub(crate) fn takes(&mut self, sequence: u64, how: Transfer) {
         if self.noticed.is_some() {
             self.note_taken(sequence, how);
         }
     }
 
     #[cold]
-    fn note_taken(&mut self, sequence: u64, how: How) {
+    fn note_taken(&mut self, sequence: u64, how: Transfer) {
         let Some(noticed) = self.noticed.take() else { return };
         let taken = clock::now();
         self.choice.measure(probes::sampling_mask(), sequence, taken);
@@ -200,8 +200,8 @@ fn report(session: &Session, publisher: u64, of: &Taken) {
         validated: taken.saturating_add(validating),
     };
     match of.how {
-        How::Copied => probes::copied(session, &delivery),
-        How::Mapped => probes::mapped(session, &delivery),
+        Transfer::Copied => probes::copied(session, &delivery),
+        Transfer::Mapped => probes::mapped(session, &delivery),
     }
 }
 
@@ -233,7 +233,7 @@ impl Choice {
 /// Returns how many zeroes to ask for at this rate a second: the chance halves with each.
 fn zeroes(rate: u64, cap: Cap) -> u32 {
     let allowed = (rate / SHARE).max(cap.few).min(cap.most).max(1);
-    rate.div_ceil(allowed).max(1).next_power_of_two().ilog2().min(MOST_ZEROES)
+    rate.div_ceil(allowed).max(1).next_power_of_two().ilog2().min(MAX_ZEROES)
 }
 
 #[cfg(test)]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slower_reader_chooses_is_among_what_a_faster_one_does() {
+    fn a_slower_reader_chooses_a_subset_of_a_faster_ones() {
         let (few, many) = (chosen(SamplingMask::SAMPLES, 100), chosen(SamplingMask::ALL, 100));
         assert!(few.iter().all(|number| many.contains(number)));
     }

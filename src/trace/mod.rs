@@ -21,7 +21,7 @@ use chooser::Chooser;
 pub(crate) const FEATURES: u64 = if probes::AVAILABLE { SAMPLES } else { 0 };
 
 /// The most incomplete samples kept; older ones are dropped.
-const MOST_AWAITED: usize = 64;
+const MAX_AWAITED: usize = 64;
 
 /// The calling end's samples: requests that it sends, answers that it takes.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct ServerTrace {
     /// The answer that is being written, and when it was started.
     begun: Option<(u64, Instant)>,
     /// Answers that were started and wait for room.
-    owed: VecDeque<(u64, Instant)>,
+    unanswered: VecDeque<(u64, Instant)>,
     /// Sampled requests that are not answered yet.
     taken: VecDeque<u64>,
     /// How many one-way requests were taken while a tracer was attached.
@@ -242,7 +242,7 @@ impl ServerTrace {
             session,
             outgoing: Outgoing::new(is_agreed),
             begun: None,
-            owed: VecDeque::new(),
+            unanswered: VecDeque::new(),
             taken: VecDeque::new(),
             posts: 0,
         }
@@ -285,7 +285,7 @@ impl ServerTrace {
     fn wrote_begun(&mut self, (id, begun): (u64, Instant), end: Option<u64>) {
         match end {
             Some(end) => self.outgoing.wrote(end, begun),
-            None => keep(&mut self.owed, (id, begun)),
+            None => keep(&mut self.unanswered, (id, begun)),
         }
     }
 }
@@ -338,8 +338,8 @@ impl Observer for ServerTrace {
     }
 
     fn answered_late(&mut self, id: u64, end: u64) {
-        if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id) {
-            if let Some((_, begun)) = self.owed.remove(at) {
+        if let Some(at) = self.unanswered.iter().position(|(unanswered, _)| *unanswered == id) {
+            if let Some((_, begun)) = self.unanswered.remove(at) {
                 self.outgoing.wrote(end, begun);
             }
         }
@@ -408,7 +408,7 @@ fn taken<P: PeerMemory>(
 
 /// Adds one, and drops the oldest instead of growing.
 fn keep<T>(kept: &mut VecDeque<T>, one: T) {
-    if kept.len() == MOST_AWAITED {
+    if kept.len() == MAX_AWAITED {
         kept.pop_front();
     }
     kept.push_back(one);

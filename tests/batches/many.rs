@@ -53,7 +53,7 @@ fn a_lane_that_holds_few_requests_holds_nobody_up() {
 }
 
 #[test]
-fn an_answer_to_an_earlier_request_stays_for_who_asked() {
+fn an_answer_to_an_earlier_request_stays_for_its_caller() {
     let mut setup = Setup::by_item(ServerConfig::default());
     let session = setup.session();
     let before = session.submit(&50).unwrap();
@@ -66,7 +66,7 @@ fn an_answer_to_an_earlier_request_stays_for_who_asked() {
 }
 
 #[test]
-fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
+fn cancelling_all_of_it_cancels_each_call_in_flight() {
     let fixture = TestServer::open();
     let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();

@@ -182,7 +182,7 @@ fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
 }
 
 #[test]
-fn who_waits_for_a_batch_gets_it_and_answers_to_single_requests_stay() {
+fn a_wait_for_a_batch_leaves_answers_to_single_requests() {
     let mut setup = Setup::by_item(ServerConfig::default());
     let session = setup.session();
     for round in 0..20 {

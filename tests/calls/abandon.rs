@@ -93,7 +93,7 @@ fn serve(
 }
 
 #[test]
-fn a_handler_is_told_that_its_client_has_left_and_a_batch_ends_with_the_item_at_hand() {
+fn a_handler_learns_that_its_client_left_and_a_batch_ends_with_the_current_item() {
     for is_whole in [false, true] {
         let ward = Ward::new(is_whole);
         let mut client = ward.client();
@@ -108,7 +108,7 @@ fn a_handler_is_told_that_its_client_has_left_and_a_batch_ends_with_the_item_at_
 }
 
 #[test]
-fn a_handler_is_told_that_its_request_was_cancelled_and_the_session_goes_on() {
+fn a_handler_learns_that_its_request_was_cancelled_and_the_session_goes_on() {
     for is_whole in [false, true] {
         let ward = Ward::new(is_whole);
         let mut client = ward.client();
@@ -130,7 +130,7 @@ fn a_handler_is_told_that_its_request_was_cancelled_and_the_session_goes_on() {
 
 /// With a worker the client is gone by then; on the reactor thread it gets what was answered.
 #[test]
-fn a_handler_is_told_that_the_server_has_waited_long_enough() {
+fn a_handler_learns_that_the_drain_timeout_is_over() {
     for (workers, is_whole) in [(0, false), (0, true), (1, false), (1, true)] {
         let drain_timeout = Duration::from_millis(10);
         let config = ServerConfig::default().workers(workers).drain_timeout(drain_timeout);

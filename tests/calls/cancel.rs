@@ -104,7 +104,7 @@ fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
 }
 
 #[test]
-fn what_waits_for_a_worker_is_withdrawn_when_its_session_ends() {
+fn requests_that_wait_for_a_worker_are_withdrawn_when_their_session_ends() {
     let fixture = with_worker();
     let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();

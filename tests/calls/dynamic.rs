@@ -53,7 +53,7 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
             let bytes = vec![3; len];
             let mut client = Client::<Sum>::with_config(&dir.run_dir, patient());
             assert_eq!(client.call(&bytes).unwrap(), sum(&bytes));
-            let mut client = Client::<Dynamic>::of(&dir.run_dir, contract, patient());
+            let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
             let session = client.connect().unwrap();
             assert_eq!(session.call_bytes(&bytes).unwrap(), sum(&bytes).to_le_bytes());
             let mut client = Client::<Sum>::with_config(&dir.run_dir, patient());
@@ -62,11 +62,11 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
             assert_eq!(sums, [sum(&bytes), 1]);
         }
         let other = contract.method(8);
-        let mut client = Client::<Dynamic>::of(&dir.run_dir, other, patient());
+        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, patient());
         assert_eq!(client.connect().unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(client.service().as_str(), "sum");
         let other = Contract::new("some".parse().unwrap());
-        let mut client = Client::<Dynamic>::of(&dir.run_dir, other, patient());
+        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, patient());
         let error = client.connect().unwrap_err();
         assert!(matches!(error, CallError::Absent { service } if service.as_str() == "some"));
         drop(server);
@@ -88,7 +88,7 @@ fn bytes_are_handled_and_lent_in_place_whatever_their_length() {
     };
     builder.serve_bytes(contract, handler).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Dynamic>::of(&dir.run_dir, contract, patient());
+    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
     let session = client.connect().unwrap();
     let guard = scaled(PATIENCE);
     for len in [0_u32, 1, 5000, 3 << 20, 40 << 20, 7] {
@@ -120,7 +120,7 @@ fn bytes_of_an_attached_answer_are_lent_whole() {
     };
     builder.serve_dynamic(contract, handler).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Dynamic>::of(&dir.run_dir, contract, patient());
+    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
     let session = client.connect().unwrap();
     // The second is shorter than what is left of the first.
     for len in [100_000, 7] {
@@ -136,7 +136,7 @@ fn bytes_of_an_attached_answer_are_lent_whole() {
 fn snapshots_known_at_run_time() {
     let fixture = TestServer::open();
     let contract = Contract::new(<Numbers as bellwire::Snapshot>::NAME.parse().unwrap());
-    let mut cache = SnapshotCache::<Dynamic>::of(fixture.run_dir(), contract, patient());
+    let mut cache = SnapshotCache::<Dynamic>::with_contract(fixture.run_dir(), contract, patient());
     let bytes = crate::support::services::numbers(1, 100);
     fixture.numbers.publish(&bytes).unwrap();
     until("it is read", || cache.refresh().unwrap() == Refreshed::Changed);

@@ -110,7 +110,7 @@ fn is_late<T: std::fmt::Debug>(answer: &Result<T, CallError>) -> bool {
 }
 
 #[test]
-fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
+fn backpressure_fail_returns_at_once_and_the_lane_keeps_its_size() {
     let mut slow = Slow::chosen(Backpressure::Fail);
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));
@@ -131,7 +131,7 @@ fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
 }
 
 #[test]
-fn who_wants_to_wait_waits_to_his_deadline_and_the_lane_keeps_its_size() {
+fn backpressure_wait_lasts_to_the_deadline_and_the_lane_keeps_its_size() {
     let mut slow = Slow::with(config(Backpressure::Wait).timeout(SOON));
     slow.fill(|session, number| session.backpressure(Backpressure::Fail).submit(&number));
     slow.sleeps(|session| session.call_within(&9, SOON));
@@ -144,7 +144,7 @@ fn who_wants_to_wait_waits_to_his_deadline_and_the_lane_keeps_its_size() {
 }
 
 #[test]
-fn who_waits_goes_on_when_there_is_room_and_the_lane_keeps_its_size() {
+fn backpressure_wait_ends_when_there_is_room_and_the_lane_keeps_its_size() {
     let mut slow = Slow::chosen(Backpressure::Wait);
     slow.fill(|session, number| session.backpressure(Backpressure::Fail).submit(&number));
     let caller = Thread::this();
@@ -170,7 +170,7 @@ fn who_waits_goes_on_when_there_is_room_and_the_lane_keeps_its_size() {
 }
 
 #[test]
-fn who_waits_sends_what_no_record_of_the_lane_holds_in_parts() {
+fn backpressure_wait_sends_a_message_above_the_lane_in_parts() {
     let dir = Dir::new();
     let _server = Process::start("server", &dir.run_dir);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config(Backpressure::Wait));
@@ -190,7 +190,7 @@ fn who_waits_sends_what_no_record_of_the_lane_holds_in_parts() {
 }
 
 #[test]
-fn who_wants_to_grow_does_so_to_the_limit_and_then_waits_or_fails() {
+fn backpressure_grow_grows_to_the_limit_and_then_waits_or_fails() {
     let mut slow = Slow::chosen(Backpressure::Grow);
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));
@@ -221,7 +221,7 @@ fn many_calls_grow_the_lane_instead_of_waiting_for_room() {
 }
 
 #[test]
-fn where_nobody_chose_the_lane_adapts_and_submit_fails() {
+fn by_default_the_lane_adapts_and_submit_fails() {
     let mut slow = Slow::chosen(Backpressure::default());
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));

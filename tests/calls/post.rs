@@ -14,7 +14,7 @@ use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
 const SOON: Duration = Duration::from_millis(10);
 
 #[test]
-fn what_is_posted_is_handled_by_whatever_way_it_travels_and_counted_on_both_sides() {
+fn posts_are_handled_however_they_travel_and_counted_on_both_sides() {
     for workers in [0, 2] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut client = fixture.client_with::<Echo>(patient().backpressure(Backpressure::Wait));
@@ -189,7 +189,7 @@ fn a_full_lane_is_met_as_the_caller_chose() {
 
 /// It was told that they were taken.
 #[test]
-fn what_workers_have_of_a_client_that_leaves_is_handled_all_the_same() {
+fn posts_at_workers_are_handled_after_their_client_left() {
     let fixture = TestServer::with(ServerConfig::default().workers(1));
     let mut client = fixture.client::<Hold>();
     let session = client.connect().unwrap();
@@ -211,7 +211,7 @@ fn what_workers_have_of_a_client_that_leaves_is_handled_all_the_same() {
 }
 
 #[test]
-fn what_is_posted_is_handled_though_its_client_leaves_at_once() {
+fn posts_are_handled_though_their_client_leaves_at_once() {
     for workers in [0, 2] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut client = fixture.client::<Echo>();
@@ -229,7 +229,7 @@ fn what_is_posted_is_handled_though_its_client_leaves_at_once() {
 
 /// Published in the lane, and not taken: the handler of a call before them is held.
 #[test]
-fn what_a_client_had_posted_when_it_was_killed_is_handled() {
+fn posts_of_a_killed_client_are_handled() {
     for workers in [0, 1] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut client = Process::start("client", fixture.run_dir());

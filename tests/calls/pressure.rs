@@ -36,7 +36,7 @@ const BIG: [u8; 1000] = [7; 1000];
 
 /// Sends so much and reads so little that the server can no longer answer, and sleeps. Returns how often it had slept
 /// before the last requests came.
-fn play_deaf(fixture: &TestServer, session: &mut Session<Echo>) -> u64 {
+fn stop_reading(fixture: &TestServer, session: &mut Session<Echo>) -> u64 {
     for _ in 0..TAKEN + 2 {
         until("there is room", || session.submit(&BIG.to_vec()).is_ok());
     }
@@ -63,9 +63,9 @@ fn eager() -> ServerConfig {
 #[test]
 fn a_client_that_reads_no_answers_holds_up_nobody_else() {
     let fixture = TestServer::with(eager());
-    let mut deaf = fixture.client::<Echo>();
-    let session = deaf.session().unwrap();
-    play_deaf(&fixture, session);
+    let mut stalled = fixture.client::<Echo>();
+    let session = stalled.session().unwrap();
+    stop_reading(&fixture, session);
     let mut other = fixture.client::<Echo>();
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     let mut third = fixture.client::<Moody>();
@@ -77,7 +77,7 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
     for _ in 0..session.stats().in_flight {
         assert_eq!(session.wait_reply(PATIENCE).unwrap().1.unwrap(), BIG);
     }
-    drop((deaf, other, third));
+    drop((stalled, other, third));
     let stats = fixture.close();
     assert_eq!((stats.accepted, stats.refused, stats.lost), (stats.answered, 0, 0));
 }
@@ -85,12 +85,12 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
 #[test]
 fn a_client_that_reads_no_answers_keeps_nobody_awake() {
     let fixture = TestServer::with(eager());
-    let mut deaf = fixture.client::<Echo>();
-    let parks = play_deaf(&fixture, deaf.session().unwrap());
+    let mut stalled = fixture.client::<Echo>();
+    let parks = stop_reading(&fixture, stalled.session().unwrap());
     until("the server sleeps again", || fixture.stats().parks > parks);
     assert_eq!(fixture.stats().accepted, TAKEN);
     // Whether the rest is answered or refused depends on what the server notices first: the client's end, or its own.
-    drop(deaf);
+    drop(stalled);
     let stats = fixture.close();
     assert_eq!(stats.accepted, stats.answered + stats.refused);
 }
@@ -98,9 +98,9 @@ fn a_client_that_reads_no_answers_keeps_nobody_awake() {
 #[test]
 fn a_call_waits_for_room_and_puts_earlier_answers_by() {
     let fixture = TestServer::with(eager());
-    let mut deaf = fixture.client::<Echo>();
-    let session = deaf.session().unwrap();
-    play_deaf(&fixture, session);
+    let mut stalled = fixture.client::<Echo>();
+    let session = stalled.session().unwrap();
+    stop_reading(&fixture, session);
     let in_flight = session.stats().in_flight;
     for at in 0..20 {
         assert_eq!(session.call(&vec![at; 2000]).unwrap(), [at; 2000]);
@@ -136,20 +136,23 @@ fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
 }
 
 #[test]
-fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away() {
+fn one_session_too_many_is_refused_with_the_limit_and_a_freed_slot_is_reused() {
     let fixture = TestServer::with(ServerConfig::default().max_sessions(2));
     let (first, mut second) = (fixture.client::<Echo>(), fixture.client::<Echo>());
     let mut third = bellwire::Client::<Echo>::new(fixture.run_dir());
     let error = third.call(&vec![1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("all 2 sessions"), "{error}");
-    until("it is noted", || !fixture.offences().is_empty());
-    let offences = fixture.offences();
+    until("it is noted", || !fixture.recorded_incidents().is_empty());
+    let recorded_incidents = fixture.recorded_incidents();
     let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
-    assert!(matches!(&offences[..], [first, ..] if told(first)), "{offences:?}");
+    assert!(
+        matches!(&recorded_incidents[..], [first, ..] if told(first)),
+        "{recorded_incidents:?}"
+    );
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);
     drop(first);
-    until("there is a seat", || third.call(&vec![3]).is_ok());
+    until("a session is free", || third.call(&vec![3]).is_ok());
 }
 
 #[test]

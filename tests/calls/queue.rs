@@ -68,8 +68,8 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
         Ok(vec![7; len as usize])
     });
     let open = || Client::<Large>::with_config(&dir.run_dir, patient());
-    let (mut deaf, mut other) = (open(), open());
-    let session = deaf.connect().unwrap();
+    let (mut stalled, mut other) = (open(), open());
+    let session = stalled.connect().unwrap();
     let sent = 40;
     for _ in 0..sent {
         session.submit(&LEN).unwrap();
@@ -86,6 +86,6 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
         let (_, answer) = session.wait_reply(PATIENCE).unwrap();
         assert_eq!(answer.unwrap().len() as u64, LEN);
     }
-    drop((deaf, other));
+    drop((stalled, other));
     assert_eq!(server.stop().answered, 3 * sent);
 }

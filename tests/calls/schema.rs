@@ -1,6 +1,6 @@
 //! Two ends that know a service's types differently.
 
-use bellwire::{CallError, Client, ClientConfig, ErrorKind, Observer, Service, State, schema};
+use bellwire::{CallError, Client, ClientConfig, ErrorKind, Service, State, StatsClient, schema};
 
 use crate::support::test_server::{Dir, patient, provide};
 
@@ -37,8 +37,8 @@ fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     assert_eq!(Client::<Small>::with_config(&dir.run_dir, patient()).call(&7).unwrap(), 7);
     assert_eq!(Client::<Unknown>::with_config(&dir.run_dir, patient()).call(&7).unwrap(), 7);
     let service = Client::<Large>::SERVICE;
-    let mut observer = Observer::open(&dir.run_dir, service, &ClientConfig::default()).unwrap();
-    assert_eq!(observer.look().unwrap().total.answered, 2, "counters are for everybody");
+    let mut observer = StatsClient::open(&dir.run_dir, service, &ClientConfig::default()).unwrap();
+    assert_eq!(observer.fetch().unwrap().total.answered, 2, "counters are for everybody");
     drop(observer);
     assert_eq!(server.stop().clients_refused, 1);
 }

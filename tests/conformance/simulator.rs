@@ -13,7 +13,7 @@ pub(crate) struct Simulator;
 impl Transport for Simulator {
     type Port = SimPort;
 
-    const SLEEPS_AT_ONCE: bool = true;
+    const SLEEPS_WITHOUT_SPINNING: bool = true;
 
     fn connect(lane: Geometry, mut script: Box<Script>) -> (SimPort, Lanes) {
         let mut serving = None;

@@ -119,7 +119,7 @@ fn each_subscriber_gets_every_event_in_order_from_its_own_start() {
 }
 
 #[test]
-fn a_slow_subscriber_is_told_exactly_how_many_it_missed() {
+fn a_slow_subscriber_learns_exactly_how_many_it_missed() {
     let provider = Provider::open();
     let mut subscriber = provider.tuned_in();
     let (mut got, mut missed) = (0, 0);
@@ -149,7 +149,7 @@ fn subscribers_follow_to_a_larger_ring_without_missing_anything() {
     let provider = Provider::open();
     let mut subscriber = provider.tuned_in();
     provider.send(10, 100);
-    provider.publisher.deepen(1 << 20).unwrap();
+    provider.publisher.set_depth(1 << 20).unwrap();
     provider.send(5, 100);
     // This event is above a quarter of that.
     provider.send(1, 700_000);
@@ -165,7 +165,7 @@ fn one_that_was_overrun_before_the_ring_was_replaced_counts_over_both() {
     let provider = Provider::open();
     let mut subscriber = provider.tuned_in();
     provider.send(10_000, 100);
-    provider.publisher.deepen(128 << 10).unwrap();
+    provider.publisher.set_depth(128 << 10).unwrap();
     provider.send(50_000, 100);
     let mut missed = 0;
     let mut last = 0;
@@ -211,7 +211,7 @@ fn a_malformed_event_says_which_and_the_next_one_comes() {
 #[test]
 fn many_threads_publish_and_every_event_has_its_own_number() {
     let provider = Provider::open();
-    provider.publisher.deepen(4 << 20).unwrap();
+    provider.publisher.set_depth(4 << 20).unwrap();
     let mut subscriber = provider.subscriber(Start::Oldest);
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {

@@ -93,12 +93,12 @@ fn is_refused(rogue: &Channel, code: RefuseCode, part: &str) {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn an_invalid_message_is_refused() {
     refuses(&[b"GET / HTTP/1.1\r\n\r\n"], RefuseCode::Protocol, "not a Bellwire peer");
 }
 
 #[test]
-fn a_client_of_another_version_is_told_so() {
+fn a_client_of_another_version_gets_an_error_that_says_so() {
     let next = PROTOCOL.max + 1;
     let hello = Hello { versions: Versions { min: next, max: next }, ..hello() };
     refuses(&[&encode(&Message::Hello(hello))], RefuseCode::Incompatible, "");
@@ -132,7 +132,7 @@ fn a_client_that_stays_silent_is_turned_away_in_time() {
 }
 
 #[test]
-fn a_server_that_stops_refuses_who_is_in_the_handshake() {
+fn a_server_that_stops_refuses_clients_in_the_handshake() {
     let fixture = TestServer::open();
     let rogue = connect(fixture.run_dir());
     rogue.send(&encode(&Message::Hello(hello())), &[]).unwrap();

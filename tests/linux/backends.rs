@@ -3,7 +3,7 @@
 use std::thread;
 
 use bellwire::{
-    Backend, CallError, Client, Doorbell, Executed, InUse, RunDir, ServerConfig, SpinPolicy,
+    Backend, BackendStatus, CallError, Client, Doorbell, Executed, RunDir, ServerConfig, SpinPolicy,
 };
 
 use crate::support::child::{Parent, Process};
@@ -36,7 +36,7 @@ fn calls_are_answered_hot_and_parked() {
         for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
             let backend = config.backend;
             let fixture = TestServer::with(config.clone().spin(spin));
-            assert_eq!(fixture.server.backend(), InUse { backend, why_not: None });
+            assert_eq!(fixture.server.backend(), BackendStatus { backend, why_not: None });
             let mut client = fixture.client::<Echo>();
             for at in 0..1000_u32 {
                 let said = at.to_le_bytes().to_vec();
@@ -62,7 +62,7 @@ fn a_worker_that_is_done_wakes_the_reactor() {
 }
 
 #[test]
-fn a_client_that_is_killed_frees_its_seat() {
+fn a_killed_client_frees_its_session() {
     each(|config| {
         let fixture = TestServer::with(config.workers(2));
         let mut other = fixture.client::<Echo>();
@@ -72,14 +72,14 @@ fn a_client_that_is_killed_frees_its_seat() {
         assert_eq!(other.call(&vec![1]).unwrap(), [1]);
         until("two sessions", || fixture.stats().sessions == 2);
         victim.kill();
-        until("the seat is free", || fixture.stats().sessions == 1);
+        until("its session is freed", || fixture.stats().sessions == 1);
         assert_eq!(other.call(&vec![2]).unwrap(), [2]);
         assert_eq!(fixture.close().lost, 1);
     });
 }
 
 #[test]
-fn seats_and_descriptors_are_used_again() {
+fn slots_and_descriptors_are_reused() {
     each(|config| {
         for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
             let fixture = TestServer::with(config.clone().doorbell(doorbell));
@@ -130,7 +130,7 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_server_that_stops_says_so_to_everyone_and_gives_its_books() {
+fn a_server_that_stops_says_so_to_everyone_and_returns_its_counters() {
     each(|config| {
         let fixture = TestServer::with(config);
         let mut clients: Vec<_> = (0..20).map(|_| fixture.client::<Echo>()).collect();
@@ -179,7 +179,7 @@ pub(crate) fn serve(mut parent: Parent, backend: &str) {
 }
 
 #[test]
-fn what_this_system_does_not_have_is_replaced_and_said() {
+fn a_missing_backend_is_replaced_and_reported() {
     let config = ServerConfig::default().backend(Backend::ThreadPool);
     let fixture = TestServer::with(config);
     assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);

@@ -15,7 +15,7 @@ use crate::support::test_server::{Dir, provide_with};
 /// Requests that a client had published but not rung for when it died were dropped with its session: the server
 /// learned of its end, and did not read the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
 #[test]
-fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
+fn requests_published_before_a_client_died_reach_the_handler() {
     const REQUESTS: u64 = 14;
     let dir = Dir::new();
     let runs = Arc::new(AtomicU64::new(0));

@@ -49,7 +49,7 @@ fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
 }
 
 #[test]
-fn both_pages_of_a_session_tell_what_both_ends_count() {
+fn both_pages_of_a_session_show_the_counters_of_both_ends() {
     let dir = Dir::new();
     let server = Process::start("server 1", &dir.run_dir);
     let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
@@ -77,7 +77,7 @@ fn both_pages_of_a_session_tell_what_both_ends_count() {
 }
 
 #[test]
-fn what_waits_and_what_ended_badly_is_seen_while_it_lasts() {
+fn waits_and_failed_ends_are_visible_while_they_last() {
     let dir = Dir::new();
     let mut server = Process::start("server 1", &dir.run_dir);
     let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());

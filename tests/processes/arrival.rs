@@ -69,7 +69,7 @@ fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
 }
 
 #[test]
-fn an_event_loop_is_told_of_a_provider_that_came_between_the_look_and_the_watch() {
+fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     let dir = Dir::new();
     let mut client = client(&dir);
     assert_eq!(client.refresh(), State::Absent);
@@ -89,7 +89,7 @@ fn an_event_loop_is_told_of_a_provider_that_came_between_the_look_and_the_watch(
 }
 
 #[test]
-fn an_event_loop_is_told_of_a_provider_whatever_comes_before() {
+fn an_event_loop_learns_of_a_provider_whatever_comes_before() {
     let dir = Dir::new();
     let mut client = client(&dir);
     for round in 0..5 {

@@ -67,7 +67,7 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
 }
 
 #[test]
-fn a_client_killed_in_mid_call_frees_its_seat_and_disturbs_nobody() {
+fn a_client_killed_in_mid_call_frees_its_session_and_disturbs_no_other() {
     let fixture = TestServer::with(ServerConfig::default().workers(2));
     let mut other = fixture.client::<Echo>();
     let mut victim = Process::start("client", fixture.run_dir());
@@ -76,7 +76,7 @@ fn a_client_killed_in_mid_call_frees_its_seat_and_disturbs_nobody() {
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     until("two sessions", || fixture.stats().sessions == 2);
     victim.kill();
-    until("the seat is free", || fixture.stats().sessions == 1);
+    until("its session is freed", || fixture.stats().sessions == 1);
     for at in 0..100 {
         assert_eq!(other.call(&vec![at]).unwrap(), [at]);
     }

@@ -80,7 +80,7 @@ fn an_absent_provider_is_a_state_and_a_call_says_so() {
 }
 
 #[test]
-fn a_second_provider_of_a_name_is_told_that_it_is_taken() {
+fn a_second_provider_of_a_name_gets_the_error_that_it_is_taken() {
     let dir = Dir::new();
     let mut first = Process::start("server", &dir.run_dir);
     let mut builder = Server::builder(&dir.run_dir);

@@ -27,7 +27,7 @@ use crate::support::transport::{clock, poll};
 const SEED: &str = "BELLWIRE_SEED";
 /// Seeds in a run, and requests of each; every request has an answer, and both are messages.
 const SEEDS: u64 = 8;
-const MOST_REQUESTS: u64 = 75_000;
+const MAX_REQUESTS: u64 = 75_000;
 /// Set it to send fewer requests, where each of them takes long.
 const REQUESTS: &str = "BELLWIRE_REQUESTS";
 const LARGEST: usize = 32 << 20;
@@ -55,12 +55,12 @@ struct Exchange {
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     len: usize,
-    made: Made,
+    made: Storage,
 }
 
 /// How a payload is made.
 #[derive(Clone, Copy, Debug)]
-enum Made {
+enum Storage {
     Private,
     /// As the library chooses.
     Built,
@@ -126,9 +126,9 @@ impl Plan {
                 _ => dice.below(200),
             };
             let made = match dice.below(200) {
-                0 => Made::Sealed,
-                1..100 => Made::Built,
-                _ => Made::Private,
+                0 => Storage::Sealed,
+                1..100 => Storage::Built,
+                _ => Storage::Private,
             };
             Planned { len: len.max(least), made }
         };
@@ -149,9 +149,9 @@ fn echoed(number: u64) -> u64 {
 impl Planned {
     fn make(self, number: u64) -> Payload {
         match self.made {
-            Made::Private => pattern::message(number, self.len).into(),
-            Made::Built => Payload::build(self.len, |into| pattern::fill(number, into)).unwrap(),
-            Made::Sealed => {
+            Storage::Private => pattern::message(number, self.len).into(),
+            Storage::Built => Payload::build(self.len, |into| pattern::fill(number, into)).unwrap(),
+            Storage::Sealed => {
                 Payload::build_from(0, self.len, |into| pattern::fill(number, into)).unwrap()
             }
         }
@@ -402,13 +402,13 @@ fn seeds() -> Vec<u64> {
 /// How many requests of each seed are sent.
 fn requests() -> u64 {
     let fewer = std::env::var(REQUESTS).ok();
-    fewer.map_or(MOST_REQUESTS, |fewer| fewer.parse().expect("requests are counted"))
+    fewer.map_or(MAX_REQUESTS, |fewer| fewer.parse().expect("requests are counted"))
 }
 
 /// Says which seed it was when a test fails.
-struct Told(u64);
+struct SeedOnDrop(u64);
 
-impl Drop for Told {
+impl Drop for SeedOnDrop {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("to run it again: {SEED}={}", self.0);
@@ -422,7 +422,7 @@ fn two_processes_lose_duplicate_and_reorder_nothing_in_a_million_messages() {
     let (mut messages, mut totals) = (0, [(0, 0, 0); 2]);
     for seed in seeds() {
         println!("{SEED}={seed}");
-        let _told = Told(seed);
+        let _told = SeedOnDrop(seed);
         let stats = run(seed, requests());
         messages += 2 * requests();
         for (total, lane) in totals.iter_mut().zip([stats.requests, stats.answers]) {
@@ -433,7 +433,7 @@ fn two_processes_lose_duplicate_and_reorder_nothing_in_a_million_messages() {
     }
     println!("{messages} messages in {:?}", began.elapsed());
     // Not of a single seed: its lanes may be as large as they can be from the beginning.
-    let is_whole = std::env::var(SEED).is_err() && requests() == MOST_REQUESTS;
+    let is_whole = std::env::var(SEED).is_err() && requests() == MAX_REQUESTS;
     let has_all = |total: &(u64, u64, u64)| total.0 > 100 && total.1 > 100 && total.2 > 100;
     assert!(!is_whole || totals.iter().all(has_all), "{totals:?}");
     assert!(!is_whole || messages >= 1_000_000);

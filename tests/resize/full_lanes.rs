@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bellwire::{CallError, Session, Ticket};
 
 use crate::support::blob_server::{BlobServer, is_answer, request};
-use crate::support::blobs::{Blobs, How};
+use crate::support::blobs::{Blobs, Storage};
 use crate::support::guard::until;
 use crate::support::test_server::reconcile_session;
 
@@ -26,7 +26,7 @@ fn drain(session: &mut Session<Blobs>, sent: &mut VecDeque<(Ticket, usize)>) {
         while let Some((ticket, answer)) = session.try_reply().unwrap() {
             let (expected, len) = sent.pop_front().unwrap();
             assert_eq!(ticket, expected);
-            is_answer(&answer.unwrap(), len, How::Private);
+            is_answer(&answer.unwrap(), len, Storage::Private);
         }
         sent.is_empty()
     });
@@ -46,7 +46,7 @@ fn both_ends_grow_with_both_lanes_full() {
             // Neither lane has room, and both have to grow; what came before is kept.
             let large = 20_000 << (round % 5);
             let answer = session.call(&request(large, large)).unwrap();
-            is_answer(&answer, large, How::Private);
+            is_answer(&answer, large, Storage::Private);
             fill(session, 900, &mut sent);
             let stats = session.stats();
             assert!(stats.requests.grows > 0 && stats.answers.grows > 0, "{stats:?}");
@@ -82,7 +82,7 @@ fn epochs_that_nobody_follows_are_few_and_the_next_waits_for_room() {
     assert_eq!(grows, 4, "as many as may be outstanding");
     gate.open();
     // It waits, and is not forgotten.
-    is_answer(&session.call(&request(len, len)).unwrap(), len, How::Private);
+    is_answer(&session.call(&request(len, len)).unwrap(), len, Storage::Private);
     assert_eq!(session.stats().requests.grows, grows + 1);
     drain(session, &mut sent);
     drop(client);
@@ -98,7 +98,7 @@ fn a_client_that_reads_nothing_is_answered_when_it_does() {
     let mut sent = VecDeque::new();
     for len in [500, 5000, 50_000, 500_000] {
         fill(session, len, &mut sent);
-        is_answer(&other.call(&request(len, len)).unwrap(), len, How::Private);
+        is_answer(&other.call(&request(len, len)).unwrap(), len, Storage::Private);
     }
     drain(session, &mut sent);
     reconcile_session(session);

@@ -64,7 +64,7 @@ fn a_second_session_opens_with_the_answer_lane_of_the_first() {
 }
 
 #[test]
-fn what_is_learned_is_bounded() {
+fn learned_sizes_are_bounded() {
     let blob_server = BlobServer::open::<Bounded>(SETTINGS);
     let (_, mut client) = opens::<Bounded>(&blob_server);
     let stats = grow(client.session().unwrap(), 1 << 20, 1 << 20);

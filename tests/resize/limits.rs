@@ -1,18 +1,18 @@
 //! What either end does not put up with.
 
-use bellwire::{CallError, ErrorKind, Executed, Geometry, Limits, Session, Status, Whose};
+use bellwire::{CallError, ErrorKind, Executed, Geometry, LimitOwner, Limits, Session, Status};
 
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
-use crate::support::blobs::{Blobs, How, submit};
+use crate::support::blobs::{Blobs, Storage, submit};
 use crate::support::services::Echo;
 use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
-fn is_too_large(session: &mut Session<Blobs>, len: usize, expected: (u64, Whose)) {
+fn is_too_large(session: &mut Session<Blobs>, len: usize, expected: (u64, LimitOwner)) {
     let before = session.stats();
     let [private, sealed] =
-        [How::Private, How::Sealed].map(|by| request_by(len, by, 8, How::Private));
+        [Storage::Private, Storage::Sealed].map(|by| request_by(len, by, 8, Storage::Private));
     let errors = [
         session.call(&private).unwrap_err(),
         session.call(&sealed).unwrap_err(),
@@ -21,8 +21,8 @@ fn is_too_large(session: &mut Session<Blobs>, len: usize, expected: (u64, Whose)
     ];
     for error in errors {
         assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));
-        let CallError::TooLarge { len: said, limit, whose } = error else { panic!("{error}") };
-        assert_eq!((said, (limit, whose)), (len as u64, expected));
+        let CallError::TooLarge { len: said, limit, owner } = error else { panic!("{error}") };
+        assert_eq!((said, (limit, owner)), (len as u64, expected));
     }
     let after = session.stats();
     assert_eq!((after.requests, after.made), (before.requests, before.made));
@@ -32,11 +32,11 @@ fn is_too_large(session: &mut Session<Blobs>, len: usize, expected: (u64, Whose)
 fn a_request_above_either_ends_limit_is_not_sent() {
     for stream in ["", "stream=0"] {
         for (server, client, expected) in [
-            ("", "max_message=100000", (100_000, Whose::Own)),
-            ("max_message=100000", "", (100_000, Whose::Peer)),
-            ("max_message=100000", "max_message=200000", (100_000, Whose::Peer)),
-            ("max_message=100000", "max_message=100000", (100_000, Whose::Own)),
-            ("max_message=300", "", (300, Whose::Peer)),
+            ("", "max_message=100000", (100_000, LimitOwner::Own)),
+            ("max_message=100000", "", (100_000, LimitOwner::Peer)),
+            ("max_message=100000", "max_message=200000", (100_000, LimitOwner::Peer)),
+            ("max_message=100000", "max_message=100000", (100_000, LimitOwner::Own)),
+            ("max_message=300", "", (300, LimitOwner::Peer)),
         ] {
             let blob_server = BlobServer::open::<Blobs>(&format!("{stream} {server}"));
             let mut client = blob_server.client::<Blobs>(&format!("{stream} {client}"));
@@ -46,7 +46,7 @@ fn a_request_above_either_ends_limit_is_not_sent() {
             is_too_large(session, limit + 1, expected);
             is_too_large(session, limit * 10, expected);
             // What is just within it goes through, in every way.
-            for by in [How::Private, How::Sealed] {
+            for by in [Storage::Private, Storage::Sealed] {
                 let most = request_by(limit, by, limit, by);
                 is_answer(&session.call(&most).unwrap(), limit, by);
                 is_answer(&submit(session, &most).unwrap(), limit, by);
@@ -66,8 +66,8 @@ fn an_answer_above_either_ends_limit_is_said_to_be_so() {
             let blob_server = BlobServer::open::<Blobs>(&format!("{stream} {server}"));
             let mut client = blob_server.client::<Blobs>(&format!("{stream} {client}"));
             let session = client.session().unwrap();
-            for how in [How::Private, How::Sealed] {
-                let request = request_by(100, How::Private, 100_001, how);
+            for how in [Storage::Private, Storage::Sealed] {
+                let request = request_by(100, Storage::Private, 100_001, how);
                 for error in [session.call(&request), submit(session, &request)] {
                     let error = error.unwrap_err();
                     let is_said = matches!(error, CallError::Declined { status: Status::TooLarge });
@@ -75,7 +75,7 @@ fn an_answer_above_either_ends_limit_is_said_to_be_so() {
                     assert_eq!(error.kind(), ErrorKind::TooLarge);
                     assert_eq!(error.executed(), Executed::Maybe);
                 }
-                let request = request_by(100, How::Private, 100_000, how);
+                let request = request_by(100, Storage::Private, 100_000, how);
                 is_answer(&session.call(&request).unwrap(), 100_000, how);
             }
             reconcile_session(session);
@@ -99,7 +99,7 @@ fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
             assert_eq!((lane.size, lane.attaches), (64 << 10, 0), "{lane:?}");
         }
         for (round, len) in [longest + 1, 1 << 20, 33 << 20].into_iter().enumerate() {
-            is_answer(&submit(session, &request(len, len)).unwrap(), len, How::Private);
+            is_answer(&submit(session, &request(len, len)).unwrap(), len, Storage::Private);
             let stats = session.stats();
             for lane in [stats.requests, stats.answers] {
                 assert_eq!((lane.size, lane.attaches), (64 << 10, round as u64 + 1), "{lane:?}");
@@ -116,7 +116,7 @@ fn messages_on_their_way_stop_at_the_limit_of_shared_memory() {
         let mut client = blob_server.client::<Blobs>(client);
         let session = client.session().unwrap();
         // The first is the handler's by now.
-        let message = request_by(MESSAGE, How::Sealed, 8, How::Private);
+        let message = request_by(MESSAGE, Storage::Sealed, 8, Storage::Private);
         session.submit(&message).unwrap();
         assert_eq!(arrivals.next(), MESSAGE as u64);
         let mut sent = 1;
@@ -130,9 +130,9 @@ fn messages_on_their_way_stop_at_the_limit_of_shared_memory() {
         assert_eq!(sent, 3, "two of 3 MiB are within 8 MiB, three are not");
         gate.open();
         // A call waits for room.
-        is_answer(&session.call(&message).unwrap(), 8, How::Private);
+        is_answer(&session.call(&message).unwrap(), 8, Storage::Private);
         for _ in 0..sent {
-            is_answer(&session.try_reply().unwrap().unwrap().1.unwrap(), 8, How::Private);
+            is_answer(&session.try_reply().unwrap().unwrap().1.unwrap(), 8, Storage::Private);
         }
         drop(client);
         assert_eq!(blob_server.close().answered, 4);
@@ -144,15 +144,17 @@ fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
     let blob_server = BlobServer::open::<Blobs>("max_shared=8388608");
     let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
-    let error = session.submit(&request_by(9 << 20, How::Sealed, 8, How::Private)).unwrap_err();
+    let error =
+        session.submit(&request_by(9 << 20, Storage::Sealed, 8, Storage::Private)).unwrap_err();
     assert!(
-        matches!(error, CallError::TooLarge { len, limit, whose: Whose::Peer }
+        matches!(error, CallError::TooLarge { len, limit, owner: LimitOwner::Peer }
             if (len, limit) == (9 << 20, 8 << 20)),
         "{error}"
     );
-    let declined = session.call(&request_by(8, How::Private, 9 << 20, How::Sealed)).unwrap_err();
+    let declined =
+        session.call(&request_by(8, Storage::Private, 9 << 20, Storage::Sealed)).unwrap_err();
     assert!(matches!(declined, CallError::Declined { status: Status::TooLarge }), "{declined}");
-    is_answer(&session.call(&request(100, 100)).unwrap(), 100, How::Private);
+    is_answer(&session.call(&request(100, 100)).unwrap(), 100, Storage::Private);
 }
 
 #[test]
@@ -163,8 +165,8 @@ fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_
         let blob_server = BlobServer::open::<Blobs>(&format!("{stream} max_shared=8388608"));
         let mut client = blob_server.client::<Blobs>(stream);
         let session = client.session().unwrap();
-        is_answer(&session.call(&request(MESSAGE, MESSAGE)).unwrap(), MESSAGE, How::Private);
-        is_answer(&submit(session, &request(MESSAGE, 8)).unwrap(), 8, How::Private);
+        is_answer(&session.call(&request(MESSAGE, MESSAGE)).unwrap(), MESSAGE, Storage::Private);
+        is_answer(&submit(session, &request(MESSAGE, 8)).unwrap(), 8, Storage::Private);
     }
 }
 

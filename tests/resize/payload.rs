@@ -5,7 +5,7 @@ use std::thread;
 use bellwire::{CallError, Client, Payload, Service};
 
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
-use crate::support::blobs::{Blobs, How, number, submit};
+use crate::support::blobs::{Blobs, Storage, number, submit};
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::test_server::{Dir, patient, provide, reconcile_session};
@@ -16,9 +16,9 @@ fn one_call_site_serves_few_bytes_and_many() {
     for doorbell in 1..=3 {
         let mut client = blob_server.client::<Blobs>(&format!("doorbell={doorbell}"));
         for len in [8, 9, 100, 8144, 8145, 100_000, 1 << 20, (32 << 20) - 1, 32 << 20, 40 << 20] {
-            let request = How::Built.make(number(len, How::Built), len);
+            let request = Storage::Built.make(number(len, Storage::Built), len);
             let answer = client.call(&request.unwrap()).unwrap();
-            is_answer(&answer, len, How::Built);
+            is_answer(&answer, len, Storage::Built);
             assert_eq!(answer.is_mapped(), len >= Payload::ATTACH_FROM, "{len}");
         }
     }
@@ -57,7 +57,7 @@ fn attach_from_is_where_memory_of_its_own_begins() {
         let stats = session.stats();
         assert_eq!([stats.requests.attaches, stats.answers.attaches], [0, 0]);
         let answer = session.call(&request(1000, 1000)).unwrap();
-        is_answer(&answer, 1000, How::Private);
+        is_answer(&answer, 1000, Storage::Private);
         let stats = session.stats();
         let attaches = [stats.requests.attaches, stats.answers.attaches];
         assert_eq!(attaches, [[1, 0], [0, 1], [1, 1]][by]);
@@ -69,15 +69,15 @@ fn attach_from_is_where_memory_of_its_own_begins() {
 fn a_received_payload_outlives_its_session_and_its_provider() {
     let blob_server = BlobServer::open::<Blobs>("");
     let mut client = blob_server.client::<Blobs>("");
-    let sealed = request_by(100, How::Private, 3 << 20, How::Sealed);
+    let sealed = request_by(100, Storage::Private, 3 << 20, Storage::Sealed);
     let answer = client.call(&sealed).unwrap();
     drop(client);
     assert!(answer.is_mapped());
-    is_answer(&answer, 3 << 20, How::Sealed);
+    is_answer(&answer, 3 << 20, Storage::Sealed);
     blob_server.close();
     let again = answer.clone();
     drop(answer);
-    is_answer(&again, 3 << 20, How::Sealed);
+    is_answer(&again, 3 << 20, Storage::Sealed);
 
     // Its process, too.
     let dir = Dir::new();
@@ -86,9 +86,9 @@ fn a_received_payload_outlives_its_session_and_its_provider() {
     let mut client = Client::<Blobs>::with_config(&dir.run_dir, config);
     let answer = client.call(&sealed).unwrap();
     server.kill();
-    is_answer(&answer, 3 << 20, How::Sealed);
+    is_answer(&answer, 3 << 20, Storage::Sealed);
     assert!(client.call(&sealed).is_err());
-    is_answer(&answer, 3 << 20, How::Sealed);
+    is_answer(&answer, 3 << 20, Storage::Sealed);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn workers_take_and_make_payloads() {
     let mut sent = Vec::new();
     for round in 0..60_usize {
         let len = 8 + (round * 7919) % 40_000;
-        let how = if round % 3 == 0 { How::Sealed } else { How::Private };
+        let how = if round % 3 == 0 { Storage::Sealed } else { Storage::Private };
         let request = request_by(len, how, len + round, how);
         let ticket = loop {
             match session.submit(&request) {
@@ -116,7 +116,7 @@ fn workers_take_and_make_payloads() {
                     let (_, len, how) = sent.swap_remove(at);
                     let answer = answer.unwrap();
                     is_answer(&answer, len, how);
-                    assert_eq!(answer.is_mapped(), how == How::Sealed);
+                    assert_eq!(answer.is_mapped(), how == Storage::Sealed);
                 }
                 sent.is_empty()
             });
@@ -133,7 +133,7 @@ fn a_payload_that_is_dropped_while_it_travels_arrives() {
     let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
     for _ in 0..3 {
-        let sealed = request_by(2 << 20, How::Sealed, 2 << 20, How::Sealed);
+        let sealed = request_by(2 << 20, Storage::Sealed, 2 << 20, Storage::Sealed);
         session.submit(&sealed).unwrap();
     }
     assert_eq!(arrivals.next(), 2 << 20);
@@ -141,7 +141,7 @@ fn a_payload_that_is_dropped_while_it_travels_arrives() {
     let mut answers = 0;
     until("all three come", || {
         if let Some((_, answer)) = session.try_reply().unwrap() {
-            is_answer(&answer.unwrap(), 2 << 20, How::Sealed);
+            is_answer(&answer.unwrap(), 2 << 20, Storage::Sealed);
             answers += 1;
         }
         answers == 3

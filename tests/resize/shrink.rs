@@ -3,7 +3,7 @@
 use bellwire::CallError;
 
 use crate::support::blob_server::{BlobServer, request, request_by};
-use crate::support::blobs::{Blobs, How, submit};
+use crate::support::blobs::{Blobs, Storage, submit};
 use crate::support::guard::until;
 use crate::support::test_server::reconcile_session;
 
@@ -58,7 +58,8 @@ fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
     let session = client.session().unwrap();
     for round in 1..=20 {
         let large = session.submit(&request(50_000, 50_000)).unwrap();
-        let sealed = session.submit(&request_by(9000, How::Sealed, 9000, How::Sealed)).unwrap();
+        let sealed =
+            session.submit(&request_by(9000, Storage::Sealed, 9000, Storage::Sealed)).unwrap();
         session.trim().unwrap();
         let stats = session.stats();
         for lane in [stats.requests, stats.answers] {

@@ -144,7 +144,7 @@ fn a_snapshot_above_the_readers_limit_is_not_mapped() {
 }
 
 #[test]
-fn a_publisher_outlives_its_server_and_is_heard_by_nobody() {
+fn a_publisher_outlives_its_server_and_has_no_readers() {
     let fixture = TestServer::open();
     let (server, _dir, publisher) = fixture.into_publisher();
     server.stop();

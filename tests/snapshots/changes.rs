@@ -36,9 +36,9 @@ impl<const N: usize> Snapshot for Words<N> {
         Ok(Index { words: words(bytes).collect(), was_told: false })
     }
 
-    const TELLS_CHANGES: bool = true;
+    const PUBLISHES_DELTAS: bool = true;
 
-    fn changes(index: &Index, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn delta(index: &Index, bytes: &[u8]) -> Option<Vec<u8>> {
         let next = Self::validate(bytes).ok()?;
         if next.words.len() != index.words.len() {
             return None;
@@ -48,7 +48,7 @@ impl<const N: usize> Snapshot for Words<N> {
         Some(changed.flat_map(|(at, (new, _))| [at, *new]).flat_map(u64::to_le_bytes).collect())
     }
 
-    fn update_by(index: &mut Index, changes: &[u8]) -> bool {
+    fn apply_delta(index: &mut Index, changes: &[u8]) -> bool {
         TOLD[N].fetch_add(1, Ordering::SeqCst);
         if REFUSES[N].load(Ordering::SeqCst) {
             return false;
@@ -126,7 +126,7 @@ impl<const N: usize> Fixture<N> {
 const IN_RING: usize = (256 << 10) / 8;
 
 #[test]
-fn a_reader_that_keeps_up_is_told_what_changed() {
+fn a_reader_that_keeps_up_gets_deltas() {
     for len in [40, IN_RING + 1] {
         let mut fixture = Fixture::<0>::new(len);
         let mut cache = fixture.reader();
@@ -158,7 +158,7 @@ fn a_reader_that_is_some_generations_behind_follows_all_and_one_far_behind_takes
 }
 
 #[test]
-fn what_a_reader_is_told_and_refuses_it_takes_as_a_whole() {
+fn a_reader_that_refuses_a_delta_takes_the_whole_snapshot() {
     let mut fixture = Fixture::<2>::new(40);
     let mut cache = fixture.reader();
     let before = TOLD[2].load(Ordering::SeqCst);
@@ -172,7 +172,7 @@ fn what_a_reader_is_told_and_refuses_it_takes_as_a_whole() {
 }
 
 #[test]
-fn a_generation_of_which_nothing_is_told_is_taken_as_a_whole() {
+fn a_generation_without_a_delta_is_taken_as_a_whole() {
     let mut fixture = Fixture::<3>::new(40);
     let mut cache = fixture.reader();
     for len in [41, 4, 90_000, 40] {
@@ -223,7 +223,7 @@ impl Snapshot for FollowedNumbers {
     const NAME: &'static str = Numbers::NAME;
     type Index = <Numbers as Snapshot>::Index;
     type Error = <Numbers as Snapshot>::Error;
-    const TELLS_CHANGES: bool = true;
+    const PUBLISHES_DELTAS: bool = true;
 
     fn validate(bytes: &[u8]) -> Result<Self::Index, Self::Error> {
         Numbers::validate(bytes)

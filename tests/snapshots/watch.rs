@@ -67,7 +67,7 @@ fn a_parked_watcher_is_woken_by_a_publication() {
 }
 
 #[test]
-fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
+fn a_parked_watcher_learns_at_once_of_a_malformed_snapshot() {
     let fixture = TestServer::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);

@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
 use bellwire::{
-    Client, ClientConfig, ErrorKind, Incident, IncidentCause, IncidentKind, LaneConfig, Observer,
-    Server, ServerConfig, Token, User,
+    Client, ClientConfig, ErrorKind, Incident, IncidentCause, IncidentKind, LaneConfig, Server,
+    ServerConfig, StatsClient, Token, User,
 };
 
 use crate::support::guard::{PATIENCE, until};
@@ -34,7 +34,7 @@ fn is_refused(dir: &Dir, config: ClientConfig) {
 }
 
 #[test]
-fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
+fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     let dir = Dir::new();
     let before = SystemTime::now();
     let config = ServerConfig::default().token(Token::new([1; 16]));
@@ -51,8 +51,8 @@ fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
     assert_eq!(server.incidents(), [incident]);
 
     let mut observer =
-        Observer::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
-    let report = observer.look().unwrap();
+        StatsClient::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
+    let report = observer.fetch().unwrap();
     assert_eq!((report.total.clients_refused, report.total.turned_away), (1, 1));
     let incidents = report.incidents.unwrap();
     let [row] = incidents[..] else { panic!("{incidents:?}") };
@@ -66,7 +66,7 @@ fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
 
 /// A client that retries endlessly does not flood the log; the number of attempts is reported in the end.
 #[test]
-fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
+fn a_flood_of_refusals_is_reported_in_part_and_counted_in_full() {
     let dir = Dir::new();
     let config = ServerConfig::default().token(Token::new([1; 16]));
     let (server, told) = server(&dir, config);
@@ -102,7 +102,7 @@ fn a_listener_that_panics_ends_nothing() {
 }
 
 #[test]
-fn a_lane_that_has_grown_to_its_limit_is_told_once() {
+fn a_lane_that_has_grown_to_its_limit_is_reported_once() {
     let dir = Dir::new();
     let mut config = ServerConfig::default().lane(LaneConfig::default().stream_from(None));
     config.lane.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();

@@ -156,7 +156,7 @@ fn calls_that_are_not_sent_are_counted_apart() {
 }
 
 #[test]
-fn what_a_provider_has_not_yet_is_refused() {
+fn a_snapshot_that_is_not_published_yet_is_refused() {
     let fixture = TestServer::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     until("a board", || matches!(cache.refresh_within(PATIENCE), Ok(bellwire::Refreshed::Empty)));

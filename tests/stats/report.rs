@@ -1,6 +1,6 @@
 use bellwire::{
-    Backend, CallError, Client, ClientConfig, ConnectError, Message, Observer, RefuseCode,
-    ServerReport, ServerStats, Service, ServiceName,
+    Backend, CallError, Client, ClientConfig, ConnectError, Message, RefuseCode, ServerReport,
+    ServerStats, Service, ServiceName, StatsClient,
 };
 
 use crate::support::guard::until;
@@ -9,12 +9,12 @@ use crate::support::test_server::{Dir, TestServer, patient};
 
 const OBSERVERS: &str = "bellwire-stats";
 
-fn observer(fixture: &TestServer, service: ServiceName) -> Observer {
-    Observer::open(fixture.run_dir(), service, &patient()).unwrap()
+fn observer(fixture: &TestServer, service: ServiceName) -> StatsClient {
+    StatsClient::open(fixture.run_dir(), service, &patient()).unwrap()
 }
 
 #[test]
-fn any_endpoint_tells_the_counters_of_all_services() {
+fn any_endpoint_reports_the_counters_of_all_services() {
     let fixture = TestServer::open();
     let mut client = fixture.client::<Echo>();
     for _ in 0..7 {
@@ -23,8 +23,8 @@ fn any_endpoint_tells_the_counters_of_all_services() {
     // Whatever the endpoint serves, functions or snapshots.
     for service in [Client::<Echo>::SERVICE, Client::<Moody>::SERVICE, "numbers".parse().unwrap()] {
         let mut observer = observer(&fixture, service);
-        until("all is told", || observer.look().unwrap().total.accepted >= 7);
-        let report = observer.look().unwrap();
+        until("all is told", || observer.fetch().unwrap().total.accepted >= 7);
+        let report = observer.fetch().unwrap();
         assert_eq!((report.pid, report.workers), (std::process::id(), 0));
         assert_eq!(observer.provider_pid(), Some(report.pid));
         // Less where the process has no maps for so many.
@@ -41,7 +41,7 @@ fn any_endpoint_tells_the_counters_of_all_services() {
             "who asks for counters is not counted there"
         );
         // That of the observer before may not be over yet.
-        until("one is left", || observer.look().unwrap().services[4].stats.sessions == 1);
+        until("one is left", || observer.fetch().unwrap().services[4].stats.sessions == 1);
     }
     // The sums are the rows'.
     drop(client);
@@ -56,7 +56,7 @@ fn any_endpoint_tells_the_counters_of_all_services() {
 #[test]
 fn a_report_is_the_same_after_it_was_sent() {
     let fixture = TestServer::open();
-    let report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
+    let report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     assert_eq!(ServerReport::decode(&bytes).unwrap(), report);
@@ -76,7 +76,7 @@ fn a_report_is_the_same_after_it_was_sent() {
 #[test]
 fn a_report_with_more_counters_than_are_known_is_understood() {
     let fixture = TestServer::open();
-    let report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
+    let report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     let known = report.total.values().len();
@@ -114,15 +114,15 @@ fn of_an_older_server(report: &ServerReport) -> Vec<u8> {
 }
 
 #[test]
-fn a_report_of_an_older_server_is_understood_and_what_it_does_not_tell_is_not_made_up() {
+fn a_report_of_an_older_server_is_understood_and_missing_counters_stay_missing() {
     let fixture = TestServer::open();
     let client = fixture.client::<Echo>();
     let mut observer = observer(&fixture, Client::<Echo>::SERVICE);
     let by = |stats: &ServerStats| {
         stats.clients_by_futex + stats.clients_by_eventfd + stats.clients_by_socket
     };
-    until("the client is told", || by(&observer.look().unwrap().services[0].stats) == 1);
-    let mut report = observer.look().unwrap();
+    until("the client is told", || by(&observer.fetch().unwrap().services[0].stats) == 1);
+    let mut report = observer.fetch().unwrap();
     assert!(report.backend.is_some());
     let older = ServerReport::decode(&of_an_older_server(&report)).unwrap();
     assert_eq!((older.backend, older.backend_asked), (None, Backend::Auto));
@@ -143,7 +143,7 @@ fn a_reader_of_before_understands_a_report_of_now() {
     let mut client = fixture.client::<Echo>();
     client.call(&vec![1]).unwrap();
     // An empty request: it asks for no later layout.
-    let mut report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
+    let mut report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     assert_eq!(report.incidents, Some(vec![]));
     report.incidents = None;
     let mut bytes = Vec::new();
@@ -174,7 +174,7 @@ fn a_reader_of_before_understands_a_report_of_now() {
 }
 
 #[test]
-fn who_asks_for_a_method_that_nobody_serves_is_refused_as_ever() {
+fn a_method_that_is_not_served_is_refused_as_ever() {
     struct Newer;
     impl Service for Newer {
         const NAME: &'static str = Echo::NAME;
@@ -193,7 +193,7 @@ fn who_asks_for_a_method_that_nobody_serves_is_refused_as_ever() {
 #[test]
 fn an_absent_service_has_no_counters() {
     let dir = Dir::new();
-    let absent = Observer::open(&dir.run_dir, Client::<Echo>::SERVICE, &ClientConfig::default());
+    let absent = StatsClient::open(&dir.run_dir, Client::<Echo>::SERVICE, &ClientConfig::default());
     assert!(matches!(absent, Err(ConnectError::Absent)));
     let _ = <Numbers as bellwire::Snapshot>::NAME;
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bellwire::{Client, ClientConfig, Payload, Server, ServerConfig, ServerStats, Service};
 
-use crate::support::blobs::{BlobStore, How, Settings, number};
+use crate::support::blobs::{BlobStore, Settings, Storage, number};
 use crate::support::gate::{Arrivals, Gate};
 use crate::support::pattern;
 use crate::support::test_server::{Dir, Reconciled, patient_server};
@@ -66,16 +66,16 @@ fn parse(settings: &str) -> Settings {
 
 /// A request of so many bytes for so many, both in private memory.
 pub(crate) fn request(len: usize, answer: usize) -> Payload {
-    How::Private.make(number(answer, How::Private), len).unwrap()
+    Storage::Private.make(number(answer, Storage::Private), len).unwrap()
 }
 
 /// A request that is made in some way, for an answer that is made in some way.
-pub(crate) fn request_by(len: usize, by: How, answer: usize, how: How) -> Payload {
+pub(crate) fn request_by(len: usize, by: Storage, answer: usize, how: Storage) -> Payload {
     by.make(number(answer, how), len).unwrap()
 }
 
 /// What came is what was asked for.
 #[track_caller]
-pub(crate) fn is_answer(answer: &Payload, len: usize, how: How) {
+pub(crate) fn is_answer(answer: &Payload, len: usize, how: Storage) {
     pattern::check(number(len, how), len, answer).unwrap();
 }

@@ -22,7 +22,7 @@ services! {
 
 /// How a payload is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum Storage {
     Private = 0,
     /// As the library chooses.
     Built = 1,
@@ -32,7 +32,7 @@ pub(crate) enum How {
     Kept = 3,
 }
 
-impl How {
+impl Storage {
     fn parse(number: u64) -> Self {
         [Self::Private, Self::Built, Self::Sealed, Self::Kept][number as usize]
     }
@@ -48,11 +48,11 @@ impl How {
 }
 
 /// The number of a request for so many bytes.
-pub(crate) fn number(answer: usize, how: How) -> u64 {
+pub(crate) fn number(answer: usize, how: Storage) -> u64 {
     answer as u64 | (how as u64) << 48
 }
 
-pub(crate) fn check_answer(answer: usize, how: How, bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn check_answer(answer: usize, how: Storage, bytes: &[u8]) -> Result<(), String> {
     pattern::check(number(answer, how), answer, bytes)
 }
 
@@ -64,15 +64,15 @@ impl BlobStore {
     pub(crate) fn answer(&self, request: &Payload) -> Result<Payload, HandlerError> {
         let number = u64::from_le_bytes(*request.first_chunk().ok_or("no number")?);
         pattern::check(number, request.len(), request)?;
-        let (len, how) = (number & 0xffff_ffff_ffff, How::parse(number >> 48));
+        let (len, how) = (number & 0xffff_ffff_ffff, Storage::parse(number >> 48));
         let mut kept = self.0.lock().unwrap();
-        if let (How::Kept, Some((of, payload))) = (how, &*kept)
+        if let (Storage::Kept, Some((of, payload))) = (how, &*kept)
             && *of == number
         {
             return Ok(payload.clone());
         }
         let payload = how.make(number, len as usize)?;
-        if how == How::Kept {
+        if how == Storage::Kept {
             *kept = Some((number, payload.clone()));
         }
         Ok(payload)
@@ -232,10 +232,10 @@ pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
 }
 
 /// A request from a command: its length, that of its answer, and how each of the two is made.
-fn make(words: &[&str]) -> (Payload, usize, How) {
+fn make(words: &[&str]) -> (Payload, usize, Storage) {
     let [len, answer, how, by]: [&str; 4] = words.try_into().expect("four numbers");
     let [len, answer] = [len, answer].map(|word| word.parse().unwrap());
-    let [how, by] = [how, by].map(|word| How::parse(word.parse().unwrap()));
+    let [how, by] = [how, by].map(|word| Storage::parse(word.parse().unwrap()));
     (by.make(number(answer, how), len).unwrap(), answer, how)
 }
 

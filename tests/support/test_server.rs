@@ -122,7 +122,7 @@ impl TestServer {
     }
 
     /// What clients did that the server did not put up with.
-    pub(crate) fn offences(&self) -> Vec<IncidentCause> {
+    pub(crate) fn recorded_incidents(&self) -> Vec<IncidentCause> {
         self.server.incidents().into_iter().map(|incident| incident.cause).collect()
     }
 

@@ -9,14 +9,14 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::doorbell::Eventfd;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::notify::{self, Notify};
 use crate::reaper;
 
 /// The run directories that this process watches.
 static WATCHED: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
 /// The inotify instance of the last wait that ended, for the next one.
-static SPARE: Mutex<Option<(Home, OwnedFd)>> = Mutex::new(None);
+static SPARE: Mutex<Option<(OwnerProcess, OwnedFd)>> = Mutex::new(None);
 
 /// A wait for an endpoint to come up: readable when one may have. All waits of a process for a run directory share one
 /// inotify instance, which later waits use again: a user has few (`fs.inotify.max_user_instances`), and a close takes some 20 ms.
@@ -30,7 +30,7 @@ pub struct Arrivals {
 
 #[derive(Debug)]
 struct Watched {
-    home: Home,
+    owner_process: OwnerProcess,
     run_dir: PathBuf,
     notify: Notify,
     /// One for each wait: whoever consumes the events rings the others, which may not have seen them yet.
@@ -85,7 +85,7 @@ impl Arrivals {
             bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
         }
         self.bell.drain();
-        self.watched.notify.look(true)
+        self.watched.notify.update(true)
     }
 }
 
@@ -101,19 +101,22 @@ impl Watched {
         let mut all = lock(&WATCHED);
         all.retain(|watched| watched.strong_count() > 0);
         // A child of fork shares the events of its parent's.
-        let is_it = |watched: &Arc<Self>| watched.home.is_here() && watched.run_dir == run_dir;
+        let is_it = |watched: &Arc<Self>| {
+            watched.owner_process.is_owner_process() && watched.run_dir == run_dir
+        };
         if let Some(watched) = all.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(watched);
         }
         // In a child of fork the lock may be held for ever.
         let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
-        let spare = spare.filter(|(home, _)| home.is_here());
+        let spare = spare.filter(|(owner_process, _)| owner_process.is_owner_process());
         let fd = spare.map_or_else(notify::create, |(_, fd)| Ok(fd))?;
         let notify = Notify::of_arrivals(fd, run_dir)?;
         let bells = Mutex::default();
         let run_dir = run_dir.to_owned();
-        let watched = Arc::new(Self { home: Home::here(), run_dir, notify, bells });
-        watched.notify.look(false)?;
+        let watched =
+            Arc::new(Self { owner_process: OwnerProcess::current(), run_dir, notify, bells });
+        watched.notify.update(false)?;
         all.push(Arc::downgrade(&watched));
         Ok(watched)
     }
@@ -122,8 +125,8 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         // That of a child of fork is its parent's, too.
-        let fd = if self.home.is_here() { self.notify.retire() } else { None };
-        if let Some(other) = fd.and_then(|fd| lock(&SPARE).replace((self.home, fd))) {
+        let fd = if self.owner_process.is_owner_process() { self.notify.retire() } else { None };
+        if let Some(other) = fd.and_then(|fd| lock(&SPARE).replace((self.owner_process, fd))) {
             reaper::reap(other.1);
         }
     }
@@ -168,7 +171,7 @@ mod tests {
             assert_eq!(is_readable(&arrivals), turn % 2 == 0, "a wait sees its own run dir");
         }
         let events = lock(&SPARE).take().unwrap();
-        assert_eq!(events.0, Home::here());
+        assert_eq!(events.0, OwnerProcess::current());
         let is_readable =
             poll::wait_readable(&[events.1.as_fd()], Some(clock::now())).unwrap().any();
         assert!(!is_readable, "nothing piles up while nobody waits");
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn all_waits_share_one_watch_and_each_of_them_is_told() {
+    fn all_waits_share_one_watch_and_each_is_woken() {
         let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
         // The directory above the nearest is watched, too: not the one that everybody has files in.

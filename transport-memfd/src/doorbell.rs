@@ -14,7 +14,7 @@ use rustix::thread::futex::{
 };
 use rustix::time::ClockId;
 
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::peer::{Credentials, User};
 use crate::sealed::VerifyError;
 use crate::{clock, reaper};
@@ -37,7 +37,7 @@ pub struct FutexWord<'a>(&'a AtomicU32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Woke {
     /// A wake, a word that had changed already, or a spurious wakeup: check again.
-    LookAgain,
+    CheckAgain,
     /// The deadline has passed.
     Deadline,
 }
@@ -48,7 +48,7 @@ pub enum Woke {
 /// blocks once the counter is full. Share one only with a trusted peer (same uid), and never share one eventfd between two
 /// peers.
 #[derive(Debug)]
-pub struct Eventfd(OwnedFd, Home);
+pub struct Eventfd(OwnedFd, OwnerProcess);
 
 /// The name that every transport uses for the object that a peer rings.
 pub type Event = Eventfd;
@@ -103,7 +103,7 @@ pub fn futex_wait_any(words: &[(FutexWord<'_>, u32)], deadline: Option<Instant>)
     static MISSING: AtomicBool = AtomicBool::new(false);
     if !MISSING.load(Ordering::Relaxed) {
         let result = match words.len() {
-            0 => return Woke::LookAgain,
+            0 => return Woke::CheckAgain,
             1..=FEW => {
                 let mut few = [Wait::new(); FEW];
                 for (wait, word) in few.iter_mut().zip(words) {
@@ -114,7 +114,7 @@ pub fn futex_wait_any(words: &[(FutexWord<'_>, u32)], deadline: Option<Instant>)
             _ => wait_on(&words.iter().map(describe).collect::<Vec<_>>(), deadline),
         };
         match result {
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Woke::LookAgain,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Woke::CheckAgain,
             Err(Errno::TIMEDOUT) => return Woke::Deadline,
             Err(Errno::NOSYS) => MISSING.store(true, Ordering::Relaxed),
             // A sandbox forbids the call, or there are too many words: use the slow path.
@@ -138,10 +138,10 @@ fn wait_on(waits: &[Wait], deadline: Option<Instant>) -> Result<usize, Errno> {
 }
 
 pub(crate) fn wait_in_slices(words: &[(FutexWord<'_>, u32)], deadline: Option<Instant>) -> Woke {
-    let Some((first, expected)) = words.first() else { return Woke::LookAgain };
+    let Some((first, expected)) = words.first() else { return Woke::CheckAgain };
     loop {
         if words.iter().any(|(word, expected)| word.load() != *expected) {
-            return Woke::LookAgain;
+            return Woke::CheckAgain;
         }
         let left = clock::left(deadline);
         if left == Some(Duration::ZERO) {
@@ -150,7 +150,7 @@ pub(crate) fn wait_in_slices(words: &[(FutexWord<'_>, u32)], deadline: Option<In
         let slice = clock::span(left.map_or(SLICE, |left| left.min(SLICE)));
         match futex_wait(first.0, Flags::empty(), *expected, Some(&slice)) {
             Err(Errno::TIMEDOUT) => {}
-            _ => return Woke::LookAgain,
+            _ => return Woke::CheckAgain,
         }
     }
 }
@@ -161,7 +161,8 @@ impl Eventfd {
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
     pub fn create() -> Result<Self, Errno> {
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(|fd| Self(fd, Home::here()))
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(|fd| Self(fd, OwnerProcess::current()))
     }
 
     /// Takes over an eventfd that a peer sent, to ring it.
@@ -172,7 +173,7 @@ impl Eventfd {
     /// [`VerifyError::NotEventfd`]
     pub fn from_peer(fd: OwnedFd) -> Result<Self, VerifyError> {
         if is_eventfd(fd.as_fd()) {
-            return Ok(Self(fd, Home::here()));
+            return Ok(Self(fd, OwnerProcess::current()));
         }
         reaper::reap(fd);
         Err(VerifyError::NotEventfd)
@@ -188,7 +189,7 @@ impl Eventfd {
 
     /// Rings. A full counter means that it was rung already. In a child of fork, which shares the eventfd, this does nothing.
     pub fn ring(&self) {
-        if !self.1.is_here() {
+        if !self.1.is_owner_process() {
             return;
         }
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -197,7 +198,7 @@ impl Eventfd {
     /// Resets the count and returns whether there were rings. Does not block, even if a peer that shares the eventfd made it
     /// blocking and resets the count first.
     pub fn drain(&self) -> bool {
-        if !self.1.is_here() {
+        if !self.1.is_owner_process() {
             return false;
         }
         let mut count = [0; 8];

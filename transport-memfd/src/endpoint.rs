@@ -18,7 +18,7 @@ use rustix::process::{Pid, getpid};
 
 use crate::admission::Admission;
 use crate::arrivals;
-use crate::fork::Kept;
+use crate::fork::ForkGuard;
 use crate::pass::Channel;
 use crate::peer::own_uid;
 pub use connect::{ConnectError, connect, connect_trusting};
@@ -44,7 +44,7 @@ const SEND_BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Endpoint {
     // A helper process that kept them open would keep a successor out and let clients wait.
-    _kept: [Kept; 2],
+    _kept: [ForkGuard; 2],
     socket: OwnedFd,
     service: ServiceName,
     path: PathBuf,
@@ -137,7 +137,7 @@ impl Endpoint {
         rustix::net::bind(&socket, &address).map_err(system)?;
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
-        let _kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
+        let _kept = [&socket, &lock].map(|fd| ForkGuard::descriptor(fd.as_fd()));
         let (pid, admission) = (getpid(), admission.clone());
         let endpoint = Self {
             _kept,

@@ -8,7 +8,7 @@
 //! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs first in each child.
 //! It fills the holes that mappings left with private, zeroed memory: code of the child that still looks there finds a silent
 //! peer, and not whatever the child maps there next. It replaces descriptors by which others see that this process lives: a
-//! listening socket or a lock that a helper kept would outlive its parent. And it increments a counter, from which a [`Home`]
+//! listening socket or a lock that a helper kept would outlive its parent. And it increments a counter, from which a [`OwnerProcess`]
 //! detects that it is in another process.
 //!
 //! So accesses to memory need no check. A child created by a direct system call instead of the C library's `fork` has the
@@ -24,33 +24,33 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// The number of forks between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-static KEPT: Mutex<BTreeSet<What>> = Mutex::new(BTreeSet::new());
+static KEPT: Mutex<BTreeSet<Inherited>> = Mutex::new(BTreeSet::new());
 /// The lock, held from before a fork until after it, so that a child finds the set consistent.
-static DURING_FORK: Held = Held(std::cell::UnsafeCell::new(None));
+static DURING_FORK: ForkLock = ForkLock(std::cell::UnsafeCell::new(None));
 static REGISTERED: Once = Once::new();
 
 /// The process in which an object was created. The object works only there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Home(u32);
+pub struct OwnerProcess(u32);
 
 /// Keeps an object from children of fork until this is dropped. Drop it before the object.
 #[derive(Debug)]
-pub(crate) struct Kept(What);
+pub(crate) struct ForkGuard(Inherited);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Inherited {
     Memory { start: usize, len: usize, is_writable: bool },
     Descriptor(RawFd),
 }
 
-struct Held(std::cell::UnsafeCell<Option<MutexGuard<'static, BTreeSet<What>>>>);
+struct ForkLock(std::cell::UnsafeCell<Option<MutexGuard<'static, BTreeSet<Inherited>>>>);
 
 // SAFETY: only the thread that has locked KEPT touches it, in the handlers around a fork.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkLock {}
 
-impl Home {
+impl OwnerProcess {
     /// Returns this process.
-    pub fn here() -> Self {
+    pub fn current() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the three are functions of this library, which the C library forgets when it unloads it.
             unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -60,41 +60,41 @@ impl Home {
 
     /// Returns whether this still is that process and not a child of it. One load.
     #[inline]
-    pub fn is_here(self) -> bool {
+    pub fn is_owner_process(self) -> bool {
         // Relaxed: it changes before a child has a second thread.
         GENERATION.load(Ordering::Relaxed) == self.0
     }
 }
 
-impl Kept {
+impl ForkGuard {
     /// Registers `len` bytes at `start`, which a child does not inherit.
     pub(crate) fn memory(start: *const u8, len: usize, is_writable: bool) -> Self {
-        Self::new(What::Memory { start: start.addr(), len, is_writable })
+        Self::new(Inherited::Memory { start: start.addr(), len, is_writable })
     }
 
     /// Registers a descriptor by which others see that this process lives.
     pub(crate) fn descriptor(fd: BorrowedFd<'_>) -> Self {
-        Self::new(What::Descriptor(fd.as_raw_fd()))
+        Self::new(Inherited::Descriptor(fd.as_raw_fd()))
     }
 
     /// Calls `open` and registers its descriptor; no fork can happen in between.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<(Self, OwnedFd), E> {
-        Home::here();
+        OwnerProcess::current();
         let mut kept = lock();
         let fd = open()?;
-        let what = What::Descriptor(fd.as_raw_fd());
+        let what = Inherited::Descriptor(fd.as_raw_fd());
         kept.insert(what);
         Ok((Self(what), fd))
     }
 
-    fn new(what: What) -> Self {
-        Home::here();
+    fn new(what: Inherited) -> Self {
+        OwnerProcess::current();
         lock().insert(what);
         Self(what)
     }
 }
 
-impl Drop for Kept {
+impl Drop for ForkGuard {
     fn drop(&mut self) {
         lock().remove(&self.0);
     }
@@ -119,16 +119,16 @@ extern "C" fn in_child() {
     let nothing = eventfd(0, EventfdFlags::CLOEXEC).ok();
     for what in kept.iter() {
         match (*what, &nothing) {
-            (What::Memory { start, len, is_writable }, _) => {
+            (Inherited::Memory { start, len, is_writable }, _) => {
                 replace_memory(start, len, is_writable);
             }
             // SAFETY: both are open descriptors of the child: the second is that of a thing whose owner has not closed it.
             // What is closed is the child's copy.
-            (What::Descriptor(fd), Some(nothing)) => unsafe {
+            (Inherited::Descriptor(fd), Some(nothing)) => unsafe {
                 libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC);
             },
             // At the limit of open files the child keeps the parent's.
-            (What::Descriptor(_), None) => {}
+            (Inherited::Descriptor(_), None) => {}
         }
     }
 }
@@ -149,6 +149,6 @@ fn replace_memory(start: usize, len: usize, is_writable: bool) {
 }
 
 /// Nothing that holds this lock can panic halfway through a change.
-fn lock() -> MutexGuard<'static, BTreeSet<What>> {
+fn lock() -> MutexGuard<'static, BTreeSet<Inherited>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }

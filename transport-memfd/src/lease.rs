@@ -12,7 +12,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use bellwire_shm::{Charge, Lent, Loan};
+use bellwire_shm::{Charge, LentMemory, Loan};
 use rustix::fs::{Mode, OFlags};
 
 use crate::clock;
@@ -33,12 +33,12 @@ impl Watch {
 
     /// Keeps `charge` until no peer has the memory any more.
     pub(crate) fn loan(watch: Option<Self>, charge: Charge) -> Loan {
-        Loan::new(charge, watch.map(|watch| Box::new(watch) as Box<dyn Lent>), clock::now)
+        Loan::new(charge, watch.map(|watch| Box::new(watch) as Box<dyn LentMemory>), clock::now)
     }
 }
 
-impl Lent for Watch {
-    fn is_returned(&self) -> bool {
+impl LentMemory for Watch {
+    fn is_released(&self) -> bool {
         let call = |command: libc::c_int, argument: libc::c_int| {
             // SAFETY: the descriptor is open, and each of these commands takes an integer.
             unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) == 0 }
@@ -84,12 +84,12 @@ mod tests {
                 }
             });
             while granted < 10_000 || refused < 10_000 {
-                let is_returned = watch.is_returned();
-                granted += u32::from(is_returned);
-                refused += u32::from(!is_returned);
+                let is_released = watch.is_released();
+                granted += u32::from(is_released);
+                refused += u32::from(!is_released);
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        assert!(watch.is_returned());
+        assert!(watch.is_released());
     }
 }

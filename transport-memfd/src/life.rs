@@ -24,7 +24,7 @@ use std::sync::Arc;
 use bellwire_core::sync::{AtomicU32, Ordering};
 pub use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
 
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::mapping::Mapping;
 use crate::region::OwnRegion;
 
@@ -63,7 +63,7 @@ pub struct LifeLock {
     word: NonNull<u32>,
     // The kernel accesses it when the thread ends, so it stays mapped while the lock is held.
     _mapping: Arc<Mapping>,
-    home: Home,
+    owner_process: OwnerProcess,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -92,7 +92,12 @@ pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
     // SAFETY: the bytes are mapped as long as `mapping`, which the lock keeps, and `take_life` gave them to nobody else.
     unsafe { robust::lock(word) }?;
     HELD.set(HELD.get() + 1);
-    let lock = LifeLock { word, _mapping: mapping, home: Home::here(), not_send: PhantomData };
+    let lock = LifeLock {
+        word,
+        _mapping: mapping,
+        owner_process: OwnerProcess::current(),
+        not_send: PhantomData,
+    };
     // Another C library may have another layout: the drop unlocks.
     if lock.word().load(Ordering::Relaxed) & FUTEX_TID_MASK != thread_id() {
         return None;
@@ -112,7 +117,7 @@ impl LifeLock {
 
 impl Drop for LifeLock {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner_process.is_owner_process() {
             // A child of fork owns none of its parent's mutexes, and its robust list does not contain them.
             return;
         }

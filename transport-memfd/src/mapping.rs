@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::fork::Kept;
+use crate::fork::ForkGuard;
 
 /// A range of mapped memory that is unmapped on drop. It grants no access by itself: code that dereferences
 /// [`Mapping::start`] has to justify that.
@@ -23,7 +23,7 @@ pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
     /// Dropped before the range is unmapped.
-    kept: Option<Kept>,
+    kept: Option<ForkGuard>,
 }
 
 // SAFETY: the struct is an address and a length. Any thread may unmap the range, and it is done once.
@@ -87,7 +87,7 @@ impl Mapping {
         // SAFETY: the range is ours; MADV_DONTFORK changes nothing in this process.
         unsafe { madvise(mapping.start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
         let is_writable = prot.contains(ProtFlags::WRITE);
-        mapping.kept = Some(Kept::memory(mapping.start.as_ptr(), len, is_writable));
+        mapping.kept = Some(ForkGuard::memory(mapping.start.as_ptr(), len, is_writable));
         Ok(mapping)
     }
 

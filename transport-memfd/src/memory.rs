@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 
 pub use bellwire_shm::{
-    Charge, Gauge, Lender, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
+    Charge, Gauge, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
 };
 
 /// Where the cgroups of one version are, and the file names of its memory controller.

@@ -37,11 +37,11 @@ impl Notify {
         // Others can only create files of other names: only a rename can replace ours.
         let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let notify = Self::new(create().ok()?, run_dir, within).ok()?;
-        let _ = notify.look(false);
+        let _ = notify.update(false);
         Some(notify)
     }
 
-    /// From its first [`Notify::look`] on, watches a run directory for endpoints that begin to listen: see
+    /// From its first [`Notify::update`] on, watches a run directory for endpoints that begin to listen: see
     /// [`touch`](crate::arrivals::touch).
     pub(crate) fn of_arrivals(fd: OwnedFd, run_dir: &Path) -> io::Result<Self> {
         // Files are removed before their directory is: from then on the one above it tells when it goes.
@@ -68,7 +68,7 @@ impl Notify {
     /// call. `is_missing` says that some of them were not there before: then nothing else tells that the directory goes.
     pub fn take(&self, is_missing: bool) {
         self.drain();
-        let _ = self.look(is_missing);
+        let _ = self.update(is_missing);
     }
 
     /// Consumes the events. Returns whether there were any.
@@ -88,7 +88,7 @@ impl Notify {
     ///
     /// # Errors
     /// A directory exists, or may, that cannot be watched: what happens in it goes unnoticed.
-    pub(crate) fn look(&self, is_missing: bool) -> io::Result<()> {
+    pub(crate) fn update(&self, is_missing: bool) -> io::Result<()> {
         // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
         let mut before = None;
         loop {

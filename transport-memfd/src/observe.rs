@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_told_by_its_name_and_its_owner_by_the_right_to_write() {
+    fn a_page_is_recognized_by_its_name_and_its_owner_by_the_right_to_write() {
         let line =
             "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-page-client-a-b-7 (deleted)";
         let page = parse(12, line).unwrap();

@@ -12,7 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg,
 };
 
-use crate::fork::Kept;
+use crate::fork::ForkGuard;
 use crate::{clock, poll, reaper};
 pub use bellwire_shm::HandleCountError;
 
@@ -92,7 +92,7 @@ pub type Received = bellwire_shm::Received<OwnedFd>;
 #[derive(Debug)]
 pub struct Channel {
     // A child of fork that kept it open would hide the end of this process. Dropped first.
-    kept: Kept,
+    kept: ForkGuard,
     fd: OwnedFd,
 }
 
@@ -267,7 +267,7 @@ impl Channel {
 
     /// Creates a channel from the socket that `open` opens; no child of fork ever has it.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
-        Kept::open(open).map(|(kept, fd)| Self { kept, fd })
+        ForkGuard::open(open).map(|(kept, fd)| Self { kept, fd })
     }
 
     /// Returns a descriptor to wait for: readable while there is a message or the other end is closed.
@@ -309,7 +309,7 @@ impl Channel {
 
 impl From<OwnedFd> for Channel {
     fn from(socket: OwnedFd) -> Self {
-        Self { kept: Kept::descriptor(socket.as_fd()), fd: socket }
+        Self { kept: ForkGuard::descriptor(socket.as_fd()), fd: socket }
     }
 }
 

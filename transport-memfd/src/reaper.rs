@@ -12,23 +12,23 @@ pub use bellwire_shm::reap_for;
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{AddressFamily, Shutdown};
 
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::pass::{self, ReceiveError};
 use crate::peer::User;
 
 /// How many messages are taken off a socket before it is closed; more than a socket can hold.
-const MOST_QUEUED: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 /// The process in which the threads run.
-static HOME: OnceLock<Home> = OnceLock::new();
+static OWNER: OnceLock<OwnerProcess> = OnceLock::new();
 
 /// Closes `fd` on a reaper thread and does not wait for it.
 ///
 /// The queue is unbounded and needs no bound: each entry is an open descriptor, so `RLIMIT_NOFILE` limits it. Code that
 /// admits peers can check [`backlog`].
 pub fn reap(fd: OwnedFd) {
-    if HOME.get_or_init(Home::here).is_here() {
+    if OWNER.get_or_init(OwnerProcess::current).is_owner_process() {
         REAPER.reap(fd);
     } else {
         // A child of fork has none of its parent's other threads.
@@ -48,8 +48,8 @@ pub fn backlog() -> usize {
 }
 
 /// Returns whether every thread is stuck in a close and at least one of those descriptors came from this user.
-pub fn is_stuck_by(user: User) -> bool {
-    REAPER.is_stuck_by(&user)
+pub fn has_blocked_close(user: User) -> bool {
+    REAPER.has_blocked_close(&user)
 }
 
 fn close(fd: OwnedFd) {
@@ -68,7 +68,7 @@ fn empty(socket: BorrowedFd<'_>) {
     }
     // Nothing can be queued from here on.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
-    for _ in 0..MOST_QUEUED {
+    for _ in 0..MAX_QUEUED {
         match pass::receive(socket, &mut [0], 0) {
             Err(ReceiveError::WouldBlock | ReceiveError::System { .. }) => return,
             // The end, or an empty message before it.

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellwire_core::sync::AtomicU32;
-use bellwire_shm::{Lender, Loan, OwnRange, PeerRange};
+use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
 use memfd::FileSeal;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -80,14 +80,14 @@ impl OwnRegion {
     /// # Errors
     /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
     pub fn lend(
-        lender: &Lender,
+        account: &LoanAccount,
         name: &str,
         size: usize,
         init: impl FnOnce(&Self),
     ) -> Result<(Self, OwnedFd), RegionError> {
-        let charge = lender.quota.charge_lent(size as u64, clock::now())?;
+        let charge = account.quota.charge_lent(size as u64, clock::now())?;
         let (mut region, memfd) = Self::create(name, size, init)?;
-        let watched = if lender.is_watching { Watch::begin(memfd.as_fd()) } else { None };
+        let watched = if account.is_watching { Watch::begin(memfd.as_fd()) } else { None };
         let (watch, passed) = watched.unzip();
         region.loan = Some(Watch::loan(watch, charge));
         Ok((region, passed.unwrap_or(memfd)))

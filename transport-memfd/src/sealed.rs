@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_does_not_tell_counts_no_page_beyond_the_end() {
+    fn a_kernel_that_does_not_report_counts_no_page_beyond_the_end() {
         let size = 4 * 4096;
         for inside in [0, 4096, size] {
             let memfd = empty("hostile", size).unwrap();

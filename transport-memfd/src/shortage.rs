@@ -30,7 +30,7 @@ pub fn of(error: Errno) -> Shortage {
 /// closed some with lower numbers.
 ///
 /// [`RLIMIT_NOFILE`]: https://man7.org/linux/man-pages/man2/getrlimit.2.html
-pub fn eighths_taken(newest: BorrowedFd<'_>, held: usize) -> usize {
+pub fn fd_usage_eighths(newest: BorrowedFd<'_>, held: usize) -> usize {
     let taken = held.max(usize::try_from(newest.as_raw_fd()).unwrap_or(0));
     let limit = getrlimit(Limit::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
     match limit {

@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_shm::{Lender, Loan, Quota};
+use bellwire_shm::{Loan, LoanAccount, Quota};
 use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
@@ -44,12 +44,12 @@ pub struct Snapshot {
     len: usize,
     /// The memory that peers on a quota have: this one, and copies for users who keep much. The kernel reports whether
     /// anybody has a memfd, not who. So a user who keeps what others have too would fill their quotas.
-    lent: Mutex<Vec<Lent>>,
+    lent: Mutex<Vec<SharedCopy>>,
 }
 
 /// Memory with the bytes of a snapshot, as peers on a quota receive it.
 #[derive(Debug)]
-struct Lent {
+struct SharedCopy {
     passed: Arc<OwnedFd>,
     /// Reports when they have returned it.
     watch: Option<Watch>,
@@ -147,20 +147,21 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`RegionError`]: it must not be sent, or there are no resources for a copy.
-    pub fn lend(&self, lender: &Lender) -> Result<Arc<OwnedFd>, RegionError> {
+    pub fn lend(&self, account: &LoanAccount) -> Result<Arc<OwnedFd>, RegionError> {
         let mut all = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_it = |lent: &&Lent| lent.loans.iter().any(|(to, _)| Arc::ptr_eq(to, &lender.quota));
+        let has_it =
+            |lent: &&SharedCopy| lent.loans.iter().any(|(to, _)| Arc::ptr_eq(to, &account.quota));
         if let Some(lent) = all.iter().find(has_it) {
             return Ok(Arc::clone(&lent.passed));
         }
-        let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
-        let is_shared = !lender.quota.keeps_much(self.len as u64);
+        let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
+        let is_shared = !account.quota.keeps_much(self.len as u64);
         let mut lent = match all.iter().position(|lent| is_shared && lent.is_shared) {
             Some(at) => all.swap_remove(at),
-            None if all.is_empty() => Lent::new(Arc::clone(&self.fd), is_shared),
-            None => Lent::new(self.copied()?, is_shared),
+            None if all.is_empty() => SharedCopy::new(Arc::clone(&self.fd), is_shared),
+            None => SharedCopy::new(self.copied()?, is_shared),
         };
-        lent.loans.push((Arc::clone(&lender.quota), Watch::loan(lent.watch.clone(), charge)));
+        lent.loans.push((Arc::clone(&account.quota), Watch::loan(lent.watch.clone(), charge)));
         let passed = Arc::clone(&lent.passed);
         all.push(lent);
         Ok(passed)
@@ -190,7 +191,7 @@ impl Snapshot {
     }
 }
 
-impl Lent {
+impl SharedCopy {
     fn new(fd: Arc<OwnedFd>, is_shared: bool) -> Self {
         let (watch, passed) = Watch::begin(fd.as_fd())
             .map_or((None, fd), |(watch, passed)| (Some(watch), Arc::new(passed)));

@@ -2,16 +2,16 @@
 
 /// The process in which an object was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Home(());
+pub struct OwnerProcess(());
 
-impl Home {
+impl OwnerProcess {
     /// Returns this process.
-    pub const fn here() -> Self {
+    pub const fn current() -> Self {
         Self(())
     }
 
     /// Returns whether this still is that process: always true.
-    pub const fn is_here(self) -> bool {
+    pub const fn is_owner_process(self) -> bool {
         true
     }
 }

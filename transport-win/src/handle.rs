@@ -139,7 +139,7 @@ mod tests {
     use super::Number;
 
     #[test]
-    fn what_is_no_handle_of_a_table_is_refused() {
+    fn a_number_that_is_no_handle_is_refused() {
         for number in [0, 1, 3, 6, u64::MAX, u64::MAX - 3, 1 << 32] {
             assert_eq!(Number::parse(number), None, "{number:#x}");
         }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 pub use bellwire_shm::{
-    Charge, Gauge, Lender, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
+    Charge, Gauge, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
 };
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
 

@@ -36,7 +36,7 @@ pub use bellwire_shm::HandleCountError;
 /// The maximum number of handles in one message.
 pub const MAX_HANDLES: usize = 32;
 /// How many messages a client searches for handles when it closes its end.
-const MOST_LOOKED_AT: usize = 1024;
+const MAX_CHECKED: usize = 1024;
 /// The number of bytes before the handle numbers.
 const PREFIX: usize = 8;
 /// The size of a handle number in bytes.
@@ -367,7 +367,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // Close handles that the server put into this process's table and that nobody received.
         if self.pipe.end() == End::Client {
-            for _ in 0..MOST_LOOKED_AT {
+            for _ in 0..MAX_CHECKED {
                 let Ok(Some(frame)) = self.next() else { break };
                 reaper::reap_all(adopt(&frame.numbers).into_iter().flatten());
             }

@@ -25,7 +25,7 @@ use crate::{OsError, clock, poll};
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
 /// How long to wait for the end of a cancelled read before the next check.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// Which end of a pipe this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,7 +160,7 @@ impl Pipe {
             self.arrived.reset();
             match self.result() {
                 Err(error) if is_incomplete(error) => {
-                    let soon = clock::now().after(LOOK_AGAIN);
+                    let soon = clock::now().after(RETRY_AFTER);
                     let _ = poll::wait(&[self.arrived.as_handle()], Some(soon));
                 }
                 ended => {

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwire_core::{Backend, InUse, Instant};
+use bellwire_core::{Backend, BackendStatus, Instant};
 use windows_sys::Win32::Foundation::{ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
     CloseThreadpoolWait, CreateThreadpoolWait, PTP_CALLBACK_INSTANCE, PTP_WAIT, SetThreadpoolWait,
@@ -169,7 +169,7 @@ impl Interest {
 
 impl Poller {
     /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
-    pub const HEARS_END: bool = false;
+    pub const REPORTS_HANGUP: bool = false;
 
     /// Creates an empty poller.
     ///
@@ -183,13 +183,13 @@ impl Poller {
     ///
     /// # Errors
     /// As [`Poller::create`].
-    pub fn choose(wanted: Backend) -> Result<(Self, InUse), OsError> {
+    pub fn choose(wanted: Backend) -> Result<(Self, BackendStatus), OsError> {
         let backend = Backend::ThreadPool;
         let why_not = match wanted {
             Backend::Auto | Backend::ThreadPool => None,
             _ => Some("Windows has its thread pool only"),
         };
-        Ok((Self::create()?, InUse { backend, why_not }))
+        Ok((Self::create()?, BackendStatus { backend, why_not }))
     }
 
     /// Creates a poller that rings `bell` when a handle is ready.
@@ -294,7 +294,7 @@ impl Poller {
     }
 
     /// Forgets which handles were ready and makes the pool check again.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn recheck(&mut self) {
         self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
         self.arm();
     }

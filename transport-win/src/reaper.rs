@@ -30,6 +30,6 @@ pub fn backlog() -> usize {
 }
 
 /// Returns whether every thread is stuck in a close and at least one of those handles came from this user.
-pub fn is_stuck_by(user: User) -> bool {
-    REAPER.is_stuck_by(&user)
+pub fn has_blocked_close(user: User) -> bool {
+    REAPER.has_blocked_close(&user)
 }

@@ -6,7 +6,7 @@
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
-use bellwire_shm::{Lender, Loan, OwnRange, PeerRange};
+use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
 
 use crate::mapping::Mapping;
 pub use crate::section::{RegionError, VerifyError};
@@ -67,12 +67,12 @@ impl OwnRegion {
     /// # Errors
     /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
     pub fn lend(
-        lender: &Lender,
+        account: &LoanAccount,
         name: &str,
         size: usize,
         init: impl FnOnce(&Self),
     ) -> Result<(Self, OwnedHandle), RegionError> {
-        let charge = lender.quota.charge_lent(size as u64, clock::now())?;
+        let charge = account.quota.charge_lent(size as u64, clock::now())?;
         let (mut region, section) = Self::create(name, size, init)?;
         region.loan = Some(Loan::new(charge, None, clock::now));
         Ok((region, section))

@@ -24,14 +24,14 @@ use crate::OsError;
 /// The longest `TOKEN_USER`: the struct and a SID of 15 parts (68 bytes).
 const USER_WORDS: usize = 16;
 /// The maximum number of parts of a SID after its authority.
-const MOST_PARTS: usize = 15;
+const MAX_PARTS: usize = 15;
 
 /// A user or a group: `S-1-5-21-…`
 /// ([security identifiers](https://learn.microsoft.com/en-us/windows/win32/secauthz/sid-components)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sid {
     authority: u64,
-    parts: [u32; MOST_PARTS],
+    parts: [u32; MAX_PARTS],
     count: usize,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Descriptor(Local<c_void>);
 impl Sid {
     /// Returns the system itself: `S-1-5-18`.
     pub const fn local_system() -> Self {
-        let mut parts = [0; MOST_PARTS];
+        let mut parts = [0; MAX_PARTS];
         parts[0] = 18;
         Self { authority: 5, parts, count: 1 }
     }
@@ -57,27 +57,27 @@ impl Sid {
     /// Returns the administrators of this machine: `S-1-5-32-544`. Objects that an elevated process creates may belong to
     /// them.
     pub const fn administrators() -> Self {
-        let mut parts = [0; MOST_PARTS];
+        let mut parts = [0; MAX_PARTS];
         (parts[0], parts[1]) = (32, 544);
         Self { authority: 5, parts, count: 2 }
     }
 
     /// Returns everyone: `S-1-1-0`.
     pub(crate) const fn everyone() -> Self {
-        Self { authority: 1, parts: [0; MOST_PARTS], count: 1 }
+        Self { authority: 1, parts: [0; MAX_PARTS], count: 1 }
     }
 
     /// Returns nobody: `S-1-0-0`.
     pub(crate) const fn nobody() -> Self {
-        Self { authority: 0, parts: [0; MOST_PARTS], count: 1 }
+        Self { authority: 0, parts: [0; MAX_PARTS], count: 1 }
     }
 
     /// Returns the system's format: revision, count and authority in two words, then the numbers.
     #[cfg(feature = "doctor")]
-    pub(crate) fn words(self) -> [u32; 2 + MOST_PARTS] {
+    pub(crate) fn words(self) -> [u32; 2 + MAX_PARTS] {
         let [_, _, a, b, c, d, e, f] = self.authority.to_be_bytes();
         let count = u8::try_from(self.count).unwrap_or(0);
-        let mut words = [0; 2 + MOST_PARTS];
+        let mut words = [0; 2 + MAX_PARTS];
         for (word, part) in words.iter_mut().skip(2).zip(self.parts) {
             *word = part;
         }
@@ -121,7 +121,7 @@ impl FromStr for Sid {
             None => number(authority),
         };
         let authority = authority.filter(|authority| authority >> 48 == 0).ok_or(SidError)?;
-        let mut sid = Self { authority, parts: [0; MOST_PARTS], count: 0 };
+        let mut sid = Self { authority, parts: [0; MAX_PARTS], count: 0 };
         for text in numbers.split('-') {
             let part = sid.parts.get_mut(sid.count).ok_or(SidError)?;
             *part = number(text).and_then(|number| number.try_into().ok()).ok_or(SidError)?;

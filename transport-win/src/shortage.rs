@@ -32,6 +32,6 @@ pub const fn of(error: OsError) -> Shortage {
 }
 
 /// Returns how many eighths of this process's handles are in use: 0, since only memory limits their number.
-pub const fn eighths_taken(_: BorrowedHandle<'_>, _: usize) -> usize {
+pub const fn fd_usage_eighths(_: BorrowedHandle<'_>, _: usize) -> usize {
     0
 }

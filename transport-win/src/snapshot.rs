@@ -9,7 +9,7 @@ use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire_shm::{Lender, Loan, OverQuota, PeerRange, Quota};
+use bellwire_shm::{Loan, LoanAccount, OverQuota, PeerRange, Quota};
 
 use crate::mapping::Mapping;
 use crate::section::{self, PAGE};
@@ -107,11 +107,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`OverQuota`]: it must not be sent.
-    pub fn lend(&self, lender: &Lender) -> Result<BorrowedHandle<'_>, OverQuota> {
+    pub fn lend(&self, account: &LoanAccount) -> Result<BorrowedHandle<'_>, OverQuota> {
         let mut loans = self.loans.lock().unwrap_or_else(PoisonError::into_inner);
-        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &lender.quota)) {
-            let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
-            loans.push((Arc::clone(&lender.quota), Loan::new(charge, None, clock::now)));
+        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &account.quota)) {
+            let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
+            loans.push((Arc::clone(&account.quota), Loan::new(charge, None, clock::now)));
         }
         Ok(self.section.as_handle())
     }

@@ -43,9 +43,9 @@ pub fn count_client() {
 /// Takes samples of `counted`, which returns whether a sample counts. One for which the provider had to be woken does
 /// not. A provider that is kept from its processor goes on sleeping for long: then another one is started.
 fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
-    const MOST_PROVIDERS: usize = 5;
+    const MAX_PROVIDERS: usize = 5;
     let mut samples = 0;
-    for _ in 0..MOST_PROVIDERS {
+    for _ in 0..MAX_PROVIDERS {
         let dir = tempfile::tempdir().unwrap();
         let mut provider = Provider::start(dir.path().to_str().unwrap());
         let mut client = client(&RunDir::new(dir.path()));

@@ -24,7 +24,7 @@ impl Burst {
         if self.next == EVENTS {
             return None;
         }
-        let number = self.next ^ self.handler.lie();
+        let number = self.next ^ self.handler.falsified_bits();
         let words = self.message.as_chunks_mut().0;
         for word in [0, words.len() - 1] {
             *words.get_mut(word)? = number.to_le_bytes();

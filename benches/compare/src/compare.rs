@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_change_is_told_from_noise() {
+    fn a_real_change_is_distinguished_from_noise() {
         let old = [100.0, 101.0, 103.0, 99.0, 102.0, 98.0, 130.0];
         assert_eq!(verdict(&old, &old), Verdict::Alike);
         assert_eq!(verdict(&old, &old.map(|ns| ns * 1.2)), Verdict::Slower);

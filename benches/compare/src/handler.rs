@@ -55,28 +55,32 @@ impl Handler {
     /// The answer to one item of a batch.
     #[inline]
     pub(crate) fn item(self, item: u64) -> u64 {
-        answer_of_item(item) ^ self.lie()
+        answer_of_item(item) ^ self.falsified_bits()
     }
 
     /// Takes a message of a one-way load.
     #[inline]
     pub(crate) fn take(self, message: &[u8]) {
-        Sink::take(black_box(message), self.kind == Kind::Sink { timed: true }, self.lie());
+        Sink::take(
+            black_box(message),
+            self.kind == Kind::Sink { timed: true },
+            self.falsified_bits(),
+        );
     }
 
     #[inline]
     fn number(self, number: u64) -> u64 {
-        number.wrapping_add(1) ^ self.lie()
+        number.wrapping_add(1) ^ self.falsified_bits()
     }
 
     /// Not 0 once in so many times, where the harness is to find that out.
     #[inline]
-    pub(crate) fn lie(self) -> u64 {
-        if self.falsify == 0 { 0 } else { self.lie_in_turn() }
+    pub(crate) fn falsified_bits(self) -> u64 {
+        if self.falsify == 0 { 0 } else { self.falsified_in_turn() }
     }
 
     #[cold]
-    fn lie_in_turn(self) -> u64 {
+    fn falsified_in_turn(self) -> u64 {
         let answered = ANSWERED.get() + 1;
         ANSWERED.set(answered);
         u64::from(answered.is_multiple_of(self.falsify)) << 40

@@ -92,7 +92,7 @@ fn attempt(
 ) -> Outcome<Measured> {
     let Instruments { prober, progress, stream } = with;
     let cpus = plan.cpus;
-    let (mut stages, mut refused) = (Vec::new(), BTreeMap::new());
+    let (mut testbeds, mut refused) = (Vec::new(), BTreeMap::new());
     for &entry in contenders {
         progress.say(&format!("{}: {} starts", scenario.name, entry.name));
         match (entry.refuses)(&scenario.load) {
@@ -101,7 +101,7 @@ fn attempt(
                 let mut scenario = scenario.clone();
                 let falsify = plan.falsify.as_ref().filter(|(name, _)| name == entry.name);
                 scenario.load.falsify = falsify.map_or(0, |(_, often)| *often);
-                stages.push((Testbed::set(entry, &scenario, cpus)?, Rounds::default()));
+                testbeds.push((Testbed::set(entry, &scenario, cpus)?, Rounds::default()));
             }
         }
     }
@@ -113,9 +113,9 @@ fn attempt(
     let stream = stream.as_mut();
     let mut beside = Beside { floor: &mut floor, prober, wants, stream, attempt };
     for round in 0..plan.rounds {
-        for turn in 0..stages.len() {
-            let at = (round + turn) % stages.len();
-            let Some((testbed, rounds)) = stages.get_mut(at) else { continue };
+        for turn in 0..testbeds.len() {
+            let at = (round + turn) % testbeds.len();
+            let Some((testbed, rounds)) = testbeds.get_mut(at) else { continue };
             let (name, of) = (testbed.entry.name, plan.rounds);
             progress.say(&format!("{}: round {} of {of}, {name}", scenario.name, round + 1));
             let millis = plan.millis.unwrap_or(scenario.millis);
@@ -131,7 +131,7 @@ fn attempt(
             samples.push(floor.sample(FLOOR)?);
         }
     }
-    let rounds = stages.into_iter().map(|(testbed, rounds)| (testbed.entry.name, rounds));
+    let rounds = testbeds.into_iter().map(|(testbed, rounds)| (testbed.entry.name, rounds));
     let mut measured = rows::measured(scenario, plan, &rounds.collect::<Vec<_>>(), refused);
     let spread =
         |(name, _, samples): (&str, _, Vec<f64>)| Some((name.to_owned(), Spread::of(samples)?));
@@ -176,7 +176,7 @@ impl Beside<'_> {
                     rounds.lost.moved += 1;
                     continue;
                 }
-                Err(LostTo::Crowded) => {
+                Err(LostTo::Preempted) => {
                     rounds.lost.crowded += 1;
                     continue;
                 }
@@ -198,7 +198,7 @@ impl Beside<'_> {
         }
         let placement = agreed(probes)?;
         if self.wants == Wants::Quiet && sample.crowded {
-            return Err(LostTo::Crowded);
+            return Err(LostTo::Preempted);
         }
         Ok(Some(placement))
     }

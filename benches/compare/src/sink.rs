@@ -48,8 +48,8 @@ static ENDED: (Mutex<Vec<Received>>, Condvar) = (Mutex::new(Vec::new()), Condvar
 
 impl Sink {
     #[inline]
-    pub(crate) fn take(message: &[u8], timed: bool, lie: u64) {
-        SINK.with_borrow_mut(|sink| sink.add(message, timed, lie));
+    pub(crate) fn take(message: &[u8], timed: bool, falsified_bits: u64) {
+        SINK.with_borrow_mut(|sink| sink.add(message, timed, falsified_bits));
     }
 
     /// Waits for the end of a stream.
@@ -65,9 +65,9 @@ impl Sink {
     }
 
     #[inline]
-    fn add(&mut self, message: &[u8], timed: bool, lie: u64) {
+    fn add(&mut self, message: &[u8], timed: bool, falsified_bits: u64) {
         let mut words = message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        let number = words.next().unwrap_or(u64::MAX) ^ lie;
+        let number = words.next().unwrap_or(u64::MAX) ^ falsified_bits;
         if number & !LAST == 0 {
             self.begin(timed);
         }

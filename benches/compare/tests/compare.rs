@@ -24,7 +24,7 @@ fn compare(old: &Path, new: &Path) -> Ended {
 }
 
 #[test]
-fn a_slower_run_is_told_by_the_exit_status_and_noise_is_not() {
+fn the_exit_status_reports_a_slower_run_and_no_noise() {
     let dir = tempfile::tempdir().unwrap();
     let ended = bench(&["--quick", "ping-pong-64", "--against", "bellwire", "--json", "-"]);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -47,7 +47,7 @@ fn a_slower_run_is_told_by_the_exit_status_and_noise_is_not() {
 }
 
 #[test]
-fn what_is_no_report_is_told() {
+fn a_file_that_is_no_report_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (text, layout) = (dir.path().join("text"), dir.path().join("layout"));
     fs::write(&text, "hello").unwrap();

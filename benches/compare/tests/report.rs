@@ -65,7 +65,7 @@ fn a_report_names_the_commit_of_the_program_not_of_the_folder_it_runs_in() {
 }
 
 #[test]
-fn what_is_streamed_has_the_percentiles_of_the_report() {
+fn the_stream_has_the_percentiles_of_the_report() {
     let dir = tempfile::tempdir().unwrap();
     for (name, parse) in
         [("run.csv", csv_lines as fn(&str) -> Vec<Line>), ("run.jsonl", json_lines)]
@@ -194,7 +194,7 @@ fn validation_is_shown_apart_for_a_changed_snapshot_and_for_no_other() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn a_file_that_cannot_be_written_is_an_error() {
     let args = [
         "--quick",
         "ping-pong-64",

@@ -64,7 +64,7 @@ pub enum Lost {
     /// The placement changed, or was unclear.
     Moved,
     /// Something else ran on one of the CPUs.
-    Crowded,
+    Preempted,
 }
 
 /// Probes the placement on request; about 4 ms each.
@@ -113,7 +113,7 @@ pub fn steady(probes: &[Probe]) -> std::result::Result<Placement, Lost> {
     let mut ended = first.preempted[1];
     for probe in others {
         if probe.preempted[0] != ended {
-            return Err(Lost::Crowded);
+            return Err(Lost::Preempted);
         }
         ended = probe.preempted[1];
     }

@@ -62,7 +62,7 @@ pub fn compare(
             _ if probes.is_empty() => kept.entry(None).or_default().push(round),
             Ok(placement) => kept.entry(Some(placement)).or_default().push(round),
             Err(Lost::Moved) => moved += 1,
-            Err(Lost::Crowded) => crowded += 1,
+            Err(Lost::Preempted) => crowded += 1,
         }
     }
     let mut groups: Vec<_> = kept.into_iter().collect();

@@ -22,7 +22,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Call) -> Result<Exit, Failure> {
         .method(args.method)
         .schema(described.map_or(0, |description| schema(&description)));
     let config = config::client().timeout(args.timeout);
-    let answer = Client::<Dynamic>::of(run_dir, contract, config).call(&request)?;
+    let answer = Client::<Dynamic>::with_contract(run_dir, contract, config).call(&request)?;
     let mut stdout = out::stdout();
     match &method {
         Some(method) => writeln!(stdout, "{}", method.answer(&answer)?)?,

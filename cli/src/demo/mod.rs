@@ -18,7 +18,7 @@ use bellwire_cgroups::scan::Scanner;
 use bellwire_cli::private_run_dir;
 
 use crate::exit::{Exit, Failure};
-use crate::stop::{Stop, Why};
+use crate::stop::{Stop, StopReason};
 use args::Demo;
 use consumer::Consumer;
 use figures::{Second, Served, Totals};
@@ -38,7 +38,7 @@ struct Outcome {
     /// What was wrong with the provider process.
     trouble: Vec<String>,
     world: World,
-    interrupted: Option<Why>,
+    interrupted: Option<StopReason>,
 }
 
 pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {

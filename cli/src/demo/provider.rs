@@ -11,13 +11,13 @@ use bellwire_cgroups::CgroupsSnapshot;
 use bellwire_process::{Subprocess, at_end_of_input};
 
 use super::args::DemoProvider;
-use super::burst::{DemoStage, Handler, Order, answer};
+use super::burst::{DemoWorkload, Handler, Order, answer};
 use super::figures::Served;
 use super::services::{DemoPing, DemoTick};
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::provide::{Feed, Source, unserved};
-use crate::stop::{Stop, Why};
+use crate::stop::{Stop, StopReason};
 use crate::this_program;
 use bellwire_cgroups::scan::Limits;
 
@@ -99,7 +99,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     let (sender, orders) = mpsc::channel();
     let stopped = sender.clone();
     stop.on_request(move || drop(stopped.send(Order::Stop)));
-    builder.serve::<DemoStage>(move |_, stage| answer(&sender, stage)).map_err(failed)?;
+    builder.serve::<DemoWorkload>(move |_, workload| answer(&sender, workload)).map_err(failed)?;
     let source = match &args.root {
         Some(root) => Source::hierarchy(root, Limits::default()),
         None => Source::synthetic(),
@@ -109,7 +109,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     let server = builder.start().map_err(failed)?;
     out::write_all(format!("{READY}\n").as_bytes())?;
     let asked = stop.clone();
-    at_end_of_input(move || _ = asked.request(Why::Asked));
+    at_end_of_input(move || _ = asked.request(StopReason::Asked));
     tick(ticks, &stop);
     let (generations, failed_scans) = follow(&mut feed, &orders);
     let stats = server.stop();

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_demo_left_is_removed_and_what_a_running_one_has_is_not() {
+    fn files_of_a_killed_demo_are_removed_and_those_of_a_running_one_stay() {
         let root = tree();
         if !can_lock(&root) {
             return;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_true_in_time_is_counted_once() {
+    fn a_condition_that_fails_in_time_counts_once() {
         let mut world = World::prepare(Path::new("/nowhere"), 0);
         world.disappearing.push(("/a".into(), Instant::now()));
         let shown = snapshot(&[("/a", 7)], Options::UNIFIED);

@@ -27,7 +27,7 @@ pub(super) fn snapshot(
         _ => None,
     };
     let contract = Contract::new(service).method(args.method);
-    let mut cache = SnapshotCache::<Dynamic>::of(run_dir, contract, config::client());
+    let mut cache = SnapshotCache::<Dynamic>::with_contract(run_dir, contract, config::client());
     let timeout = args.timeout.unwrap_or(PATIENCE);
     if !wait_for_first(&mut cache, timeout)? {
         return Err(nothing(cache.state(), service.as_str(), run_dir, timeout));

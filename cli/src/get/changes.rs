@@ -110,7 +110,7 @@ mod tests {
     use bellwire_cgroups::{Options, synthetic};
 
     #[test]
-    fn each_property_that_changed_is_told() {
+    fn each_changed_property_is_listed() {
         let printed = |entries: &[CgroupEntry]| -> Printed {
             entries.iter().map(|entry| (entry.path.clone(), entry.clone())).collect()
         };

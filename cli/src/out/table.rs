@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_in_the_middle() {
+    fn a_cell_that_is_too_wide_is_cut_in_the_middle() {
         assert_eq!(printed(Some(16)), " N  PATH\n 7  /syst…ervice\n12  /\n");
         assert_eq!(printed(Some(3)), " N  PATH\n 7  /sy…vice\n12  /\n");
     }

@@ -49,7 +49,7 @@ pub(crate) enum FeedError {
 
 impl Source {
     /// The default number of synthetic cgroups.
-    const MADE_UP: usize = 1000;
+    const SYNTHETIC: usize = 1000;
 
     /// Returns the requested source. Without a request, only a system without cgroups gets synthetic ones.
     pub(crate) fn of(args: &Provide) -> Self {
@@ -64,7 +64,7 @@ impl Source {
 
     /// Returns a source of the default number of synthetic cgroups.
     pub(crate) const fn synthetic() -> Self {
-        Self::Synthetic { count: Self::MADE_UP, seed: 1 }
+        Self::Synthetic { count: Self::SYNTHETIC, seed: 1 }
     }
 
     pub(crate) fn hierarchy(root: &Path, limits: Limits) -> Self {

@@ -9,14 +9,14 @@ use super::log;
 use crate::out::WARN;
 
 /// How many incidents wait to be printed if nobody reads stderr; further ones are only counted in `stat`.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 /// Prints incidents with their time, on a thread of its own: a slow reader of stderr does not hold up the server.
 pub(super) struct Incidents(Option<JoinHandle<()>>);
 
 impl Incidents {
     pub(super) fn print(builder: &mut ServerBuilder) -> Self {
-        let (sender, incidents) = sync_channel(MOST_WAITING);
+        let (sender, incidents) = sync_channel(MAX_WAITING);
         builder.on_incident(move |incident| drop(sender.try_send(incident.clone())));
         let print = move || {
             for incident in incidents {

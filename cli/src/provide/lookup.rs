@@ -36,7 +36,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
         let mut read = HashMap::new();
         names.refresh();
         let look = |pid| {
-            let mut found = processes.look(pid);
+            let mut found = processes.lookup(pid);
             if let Lookup::Known(app) = &mut found {
                 names.name_app(app);
             }
@@ -72,7 +72,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
         names.refresh();
         let mut asked = paths.iter();
-        directory.look(paths, |mut found| {
+        directory.lookup(paths, |mut found| {
             if let (Some(path), Lookup::Known(details)) = (asked.next(), &mut found) {
                 names.name_details(path, details);
             }

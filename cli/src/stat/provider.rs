@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use bellwire::{
-    CallError, ConnectError, ErrorKind, Liveness, Observer, Probe, RefuseCode, RunDir,
-    ServerReport, ServerStats, ServiceName, Terms, probe,
+    CallError, ConnectError, ErrorKind, Liveness, Probe, RefuseCode, RunDir, ServerReport,
+    ServerStats, ServiceName, StatsClient, Terms, probe,
 };
 
 use crate::config;
@@ -56,10 +56,10 @@ impl Asker<'_> {
         if let Some(method) = self.method {
             return Provider::probed(service, probe(self.run_dir, service, method, &config));
         }
-        match Observer::open(self.run_dir, service, &config) {
+        match StatsClient::open(self.run_dir, service, &config) {
             Ok(mut observer) => {
-                let looked = observer.look();
-                Provider::observed(service, &observer, looked)
+                let fetched = observer.fetch();
+                Provider::observed(service, &observer, fetched)
             }
             // The provider may be too old for the request; its identity is reported anyway.
             Err(ConnectError::Refused { .. }) => {
@@ -78,10 +78,10 @@ impl Provider {
 
     fn observed(
         service: ServiceName,
-        observer: &Observer,
-        looked: Result<ServerReport, CallError>,
+        observer: &StatsClient,
+        fetched: Result<ServerReport, CallError>,
     ) -> Self {
-        let (found, report) = match looked {
+        let (found, report) = match fetched {
             Ok(report) => (Found::Open, Some(report)),
             Err(error) => (Found::Failed(error.kind(), chain(&error)), None),
         };

@@ -19,7 +19,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use crate::exit::{Exit, Failure};
 use crate::ls::unlisted;
 use crate::out;
-use crate::stop::{Stop, Why};
+use crate::stop::{Stop, StopReason};
 use args::Top;
 use model::{Model, Sort};
 use view::View;
@@ -36,7 +36,7 @@ pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure>
     if args.once || args.output.is_json() {
         let stop = Stop::on_signals()?;
         if stop.sleep_until(Instant::now() + args.interval) {
-            return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
+            return Ok(stop.requested().map_or(Exit::Ok, StopReason::exit));
         }
         let is_denied = scan(&mut scanner, run_dir, &mut model)?;
         if args.output.is_json() {

@@ -11,7 +11,7 @@ use super::model::{Model, Row, Sort};
 use crate::out::{count, nanos, rate};
 
 /// The maximum number of services with a line of their own.
-const MOST_SERVICES: usize = 4;
+const MAX_SERVICES: usize = 4;
 const KEYS: &str =
     " q quit  ? help  sort: c calls r p99 e errors u use p peer s service  i invert ";
 const HELP: [&str; 9] = [
@@ -43,7 +43,7 @@ impl View {
             frame.render_widget(Paragraph::new(lines), frame.area());
             return;
         }
-        let services = u16::try_from(model.services.len().min(MOST_SERVICES)).unwrap_or(0);
+        let services = u16::try_from(model.services.len().min(MAX_SERVICES)).unwrap_or(0);
         let areas = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(services + 1),
@@ -80,7 +80,7 @@ impl View {
 
     fn services(&self, model: &Model, width: u16) -> Table<'static> {
         let shown: &[usize] = if width < 61 { &[0, 2, 4, 6] } else { &[0, 1, 2, 3, 4, 5, 6] };
-        let rows = model.services.iter().take(MOST_SERVICES).map(|service| {
+        let rows = model.services.iter().take(MAX_SERVICES).map(|service| {
             let cells = [
                 Cell::from(service.service.to_string()),
                 right(count(service.sessions as u64), 8),

@@ -86,7 +86,7 @@ fn json_goes_as_protocol_buffers_and_comes_back() {
 }
 
 #[test]
-fn what_went_wrong_has_its_exit_code() {
+fn each_failure_has_its_exit_code() {
     let place = Place::new();
     place.exits(3, &["call", "shout", "--text", "bell"]);
     let _server = provider(&place);

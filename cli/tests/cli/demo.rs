@@ -90,7 +90,7 @@ fn check_lanes(report: &Value) {
     let changes = report["lane_changes"].as_array().unwrap();
     let sessions = report["consumer"]["sessions"].as_array().unwrap();
     let names = sessions.iter().map(|session| session["session"].as_str().unwrap());
-    assert!(names.eq(["calls", "burst", "burst 2", "stage"]));
+    assert!(names.eq(["calls", "burst", "burst 2", "workload"]));
     for span in report["consumer"]["burst"]["lanes"].as_array().unwrap() {
         let of = |change: &&Value| ["session", "lane"].iter().all(|key| change[*key] == span[*key]);
         let of_lane: Vec<_> = changes.iter().filter(of).collect();
@@ -112,7 +112,7 @@ fn check_lanes(report: &Value) {
 }
 
 #[test]
-fn it_tells_each_second_and_each_check_in_plain_lines() {
+fn it_prints_each_second_and_each_check_in_plain_lines() {
     let place = Place::new();
     let ended = place.exits(0, &["demo", "--seconds", "1"]);
     let second = ended.stdout.lines().find(|line| line.starts_with("time ")).unwrap();
@@ -123,7 +123,7 @@ fn it_tells_each_second_and_each_check_in_plain_lines() {
     {
         assert!(ended.stdout.contains(news), "{}", ended.stdout);
     }
-    for lane in ["LANE ", "burst requests", "burst answers", "stage answers"] {
+    for lane in ["LANE ", "burst requests", "burst answers", "workload answers"] {
         assert!(ended.stdout.lines().any(|line| line.starts_with(lane)), "{}", ended.stdout);
     }
     let skipped = ended.stdout.matches("  – ").count();

@@ -70,7 +70,7 @@ fn it_changes_nothing() {
 }
 
 #[test]
-fn a_run_dir_that_others_may_write_is_told_with_advice() {
+fn a_run_dir_that_others_may_write_is_reported_with_advice() {
     let Some(place) = Place::with_shell() else { return };
     fs::create_dir(place.run_dir()).unwrap();
     chmod("0777", &place.run_dir());
@@ -82,7 +82,7 @@ fn a_run_dir_that_others_may_write_is_told_with_advice() {
 }
 
 #[test]
-fn few_descriptors_are_told_with_the_number_of_sessions() {
+fn few_descriptors_are_reported_with_the_number_of_sessions() {
     let Some(place) = Place::with_shell() else { return };
     let bellwire = env!("CARGO_BIN_EXE_bellwire");
     let mut command = std::process::Command::new("sh");

@@ -142,7 +142,7 @@ fn a_cgroup_that_comes_is_found_and_one_that_goes_is_not_though_both_were_known(
 }
 
 #[test]
-fn what_no_cgroup_is_called_is_unknown_and_a_path_that_is_too_long_says_so() {
+fn an_unused_name_is_unknown_and_a_path_that_is_too_long_is_an_error() {
     let place = Place::new();
     let _provider = cgroups(&place);
     fs::write(place.root().join("file"), "").unwrap();
@@ -159,7 +159,7 @@ fn what_no_cgroup_is_called_is_unknown_and_a_path_that_is_too_long_says_so() {
 }
 
 #[test]
-fn nobody_provides_it_is_said_with_what_to_start() {
+fn a_missing_provider_is_reported_with_the_command_that_starts_it() {
     let place = Place::new();
     for (subject, key) in [("apps", "1"), ("cgroups-lookup", "/")] {
         let ended = place.exits(3, &["get", subject, key]);
@@ -168,7 +168,7 @@ fn nobody_provides_it_is_said_with_what_to_start() {
 }
 
 #[test]
-fn what_makes_no_sense_is_a_wrong_command_line() {
+fn a_senseless_lookup_is_a_wrong_command_line() {
     let place = Place::new();
     for args in [
         &["get", "apps"][..],

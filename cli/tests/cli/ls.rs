@@ -19,7 +19,7 @@ fn a_missing_run_dir_is_said_and_an_empty_one_is_empty() {
 }
 
 #[test]
-fn a_run_dir_that_is_a_file_is_said_by_every_command_that_looks_there() {
+fn every_command_reports_a_run_dir_that_is_a_file() {
     let place = Place::new();
     fs::write(place.run_dir(), "a file").unwrap();
     for args in [&["ls"][..], &["ping", "foreign"], &["get", "cgroups"], &["stat"], &["call", "x"]]

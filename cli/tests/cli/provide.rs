@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use crate::support::{Ended, ONE, OTHER, Place, Signal, chmod};
 
 #[test]
-fn a_provider_tells_where_and_what_it_provides() {
+fn a_provider_prints_its_run_dir_and_services() {
     let place = Place::new();
     let mut provider = place.start(&["provide", "cgroups", &place.root_option()]);
     let line = provider.stderr_until("providing");
@@ -24,7 +24,7 @@ fn synthetic_cgroups_are_provided_when_asked_for() {
 }
 
 #[test]
-fn a_provider_tells_of_each_generation_when_asked() {
+fn a_provider_prints_each_generation_when_asked() {
     let place = Place::new();
     let mut provider = place.provider();
     place.cgroup("web.slice");
@@ -45,7 +45,7 @@ fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
 }
 
 #[test]
-fn a_second_provider_is_refused_and_told_who_holds_the_name() {
+fn a_second_provider_is_refused_with_the_holder_of_the_name() {
     let place = Place::new();
     let first = place.provider();
     let second = place.exits(7, &["provide", "cgroups", &place.root_option()]);
@@ -84,7 +84,7 @@ fn a_killed_provider_is_absent_and_stale_until_a_new_one_takes_the_name_over() {
 }
 
 #[test]
-fn what_cannot_be_scanned_or_served_is_said_with_what_to_do() {
+fn a_failed_scan_or_bind_is_reported_with_advice() {
     let place = Place::new();
     let empty = place.temp();
     let nothing = place.exits(1, &["provide", "cgroups", "--root", empty.to_str().unwrap()]);
@@ -127,7 +127,7 @@ fn a_client_without_the_providers_token_is_refused() {
 
 /// What `kill -9` would have taken along.
 #[test]
-fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
+fn a_refusal_is_printed_with_its_time_and_reason_when_it_happens() {
     let place = Place::new();
     let mut provider = place.provider_with("BELLWIRE_TOKEN", ONE);
     place.exits(4, &["get", "cgroups", "--timeout", "9s"]);

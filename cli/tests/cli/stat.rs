@@ -13,7 +13,7 @@ fn foreign(place: &Place) -> Server {
 }
 
 #[test]
-fn each_service_is_told_with_its_generation_and_lanes() {
+fn each_service_is_listed_with_its_generation_and_lanes() {
     let place = Place::new();
     let provider = place.provider();
     let server_of = foreign(&place);
@@ -51,7 +51,7 @@ fn each_service_is_told_with_its_generation_and_lanes() {
 }
 
 #[test]
-fn tables_tell_what_a_session_starts_with_and_what_was_counted() {
+fn tables_show_the_start_of_a_session_and_its_counters() {
     let place = Place::new();
     let provider = place.provider();
     let server = foreign(&place);
@@ -88,7 +88,7 @@ fn a_watch_goes_on_until_it_is_stopped() {
 }
 
 #[test]
-fn a_new_generation_is_seen_at_the_next_look() {
+fn a_new_generation_is_seen_at_the_next_poll() {
     let place = Place::new();
     let mut provider = place.provider();
     place.cgroup("web.slice");
@@ -98,7 +98,7 @@ fn a_new_generation_is_seen_at_the_next_look() {
 }
 
 #[test]
-fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
+fn an_unserved_service_is_absent_and_a_refusal_is_reported() {
     let place = Place::new();
     let missing = place.exits(3, &["stat"]);
     assert!(missing.stderr.contains("there is no run dir"), "{missing:?}");

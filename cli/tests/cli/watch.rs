@@ -44,7 +44,7 @@ fn events_are_printed_as_text_as_digits_and_as_json() {
 }
 
 #[test]
-fn a_provider_that_is_not_there_yet_is_waited_for_and_that_is_told() {
+fn watch_waits_for_an_absent_provider_and_says_so() {
     let place = Place::new();
     let mut watch = place.start(&["watch", "news", "--oldest"]);
     watch.stderr_until("waiting for a provider of news");
@@ -56,7 +56,7 @@ fn a_provider_that_is_not_there_yet_is_waited_for_and_that_is_told() {
 }
 
 #[test]
-fn a_refusal_that_takes_its_time_is_told() {
+fn a_late_refusal_is_reported() {
     let Some(place) = Place::with_shell() else { return };
     let mut provider = place.provider();
     provider.signal(Signal::Stop);
@@ -69,7 +69,7 @@ fn a_refusal_that_takes_its_time_is_told() {
 }
 
 #[test]
-fn what_was_missed_is_counted() {
+fn missed_events_are_counted() {
     let Some(place) = Place::with_shell() else { return };
     let (_server, publisher) = provider(&place);
     let mut watch = place.start(&["watch", "news", "--oldest", "--json"]);
@@ -86,7 +86,7 @@ fn what_was_missed_is_counted() {
 }
 
 #[test]
-fn nobody_and_nothing_have_their_exit_codes() {
+fn an_absent_provider_and_a_timeout_have_their_exit_codes() {
     let place = Place::new();
     let absent = place.exits(3, &["watch", "news", "--timeout", "1ms"]);
     assert!(absent.stderr.contains("nobody provides news"), "{absent:?}");

@@ -34,7 +34,7 @@ pub(crate) fn open(place: &Place) {
 }
 
 #[test]
-fn who_is_admitted_by_name_or_number_is_so_after_a_kill_as_well() {
+fn users_admitted_by_name_or_number_stay_admitted_after_a_kill() {
     // Who may not reach the socket tries for as long as it has time.
     for (who, expected, timeout) in [
         ("same-user", 1, "100ms"),
@@ -82,7 +82,7 @@ fn a_provider_of_another_user_is_trusted_by_name() {
 }
 
 #[test]
-fn who_is_nobody_is_a_wrong_command_line() {
+fn an_unknown_user_is_a_wrong_command_line() {
     let place = Place::new();
     for args in [
         &["provide", "cgroups", "--admit", "everyone"][..],

@@ -85,7 +85,7 @@ fn whatever_optional_feature_is_missing_calls_and_snapshots_work_and_a_death_is_
 
 /// As before Linux 6.7, where no kernel at hand refuses it: the fix has gone into the older ones.
 #[test]
-fn where_write_sealed_memory_is_not_mapped_shared_it_is_mapped_private() {
+fn write_sealed_memory_is_mapped_private_where_no_shared_map_is_possible() {
     let place = Place::new();
     let _provider = place.provide(&["cgroups", "--synthetic", "10000"]);
     // No lane is that long, so that this is the snapshot: PROT_READ and MAP_SHARED.

@@ -28,7 +28,7 @@ fn app(place: &Place, pid: u32) -> Value {
 }
 
 #[test]
-fn a_process_is_who_the_kernel_says_until_it_is_gone() {
+fn a_process_is_described_by_the_kernel_until_it_is_gone() {
     let place = Place::new();
     let _provider = place.provide(&["apps"]);
     let mut idle = Idle::new();
@@ -129,7 +129,7 @@ fn processes_that_die_while_they_are_looked_at_disturb_nobody() {
 }
 
 #[test]
-fn where_processes_are_hidden_it_is_said_and_nobody_is_taken_for_gone() {
+fn hidden_processes_are_reported_and_none_counts_as_gone() {
     // Where an unprivileged user may come.
     let open = tempfile::tempdir().unwrap();
     let (program, run, proc) =
@@ -165,7 +165,7 @@ fn where_processes_are_hidden_it_is_said_and_nobody_is_taken_for_gone() {
 }
 
 #[test]
-fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
+fn a_real_cgroup_and_its_processes_are_known_as_long_as_they_exist() {
     let unit = format!("bellwire-lookup-{}.service", std::process::id());
     let Some(made) = RealCgroup::new(&[&unit]) else { return };
     let place = Place::new();
@@ -255,7 +255,7 @@ fn a_batch_whose_client_was_killed_ends_with_the_item_at_hand() {
 }
 
 #[test]
-fn a_provider_that_is_told_to_stop_in_a_batch_ends_with_the_item_at_hand() {
+fn a_provider_that_stops_during_a_batch_ends_with_the_current_item() {
     let (place, gates) = (Place::new(), Gates::new());
     let mut provider = gates.provide(&place);
     let mut client = place.start(&["get", "apps", "1", "2", "--timeout", "60s"]);

@@ -114,7 +114,7 @@ impl Drop for Engine {
 }
 
 #[test]
-fn a_container_has_the_name_that_its_engine_tells() {
+fn a_container_has_the_name_that_its_engine_reports() {
     let place = Place::new();
     let (web, api) = (id(1), Engine::start(place.temp().join("docker.sock")));
     let path = format!("/containers/{web}/json");

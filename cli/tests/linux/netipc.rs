@@ -129,7 +129,7 @@ fn ls_says_who_still_speaks_netipc() {
 }
 
 #[test]
-fn ls_tells_a_provider_of_netipc_alone_from_a_squatter() {
+fn ls_distinguishes_a_provider_of_netipc_alone_from_a_squatter() {
     use std::os::unix::fs::PermissionsExt;
 
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};

@@ -209,7 +209,7 @@ fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
     };
     let args = ["provide", "cgroups", &place.root_option(), "--interval", "5ms", "-v"];
     let mut provider = Running::providing(&mut traced(&args));
-    // So many calls that it sleeps in one of them, though who spins gives way.
+    // So many calls that it sleeps in one of them, though a spinning thread yields.
     let ping = ["ping", "cgroups-snapshot", "-i", "1ms", "-c", "300"];
     for args in [&ping[..], &["get", "cgroups"]] {
         let ended = Ended::of(&mut traced(args));

@@ -113,7 +113,7 @@ fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
 }
 
 #[test]
-fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
+fn one_sample_as_json_has_both_ends_of_each_session() {
     let place = Place::new();
     let provider = place.provider();
     let watcher = watcher(&place);
@@ -191,7 +191,7 @@ fn without_a_terminal_it_says_what_to_do() {
 }
 
 #[test]
-fn who_may_look_at_nobody_elses_sessions_is_told_so() {
+fn top_reports_that_sessions_of_other_users_are_hidden() {
     let place = Place::new();
     open(&place);
     let (_provider, _watcher) = (place.provider(), watcher(&place));

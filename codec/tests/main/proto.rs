@@ -76,7 +76,7 @@ struct Nested {
 }
 
 #[test]
-fn what_is_no_message_or_too_deep_a_one_is_malformed() {
+fn invalid_and_too_deep_messages_are_malformed() {
     // A string of 9 bytes, of which 2 are there; a string that is not UTF-8; a group that does not end.
     for bytes in [&[0x0a, 9, b'a', b'b'][..], &[0x0a, 1, 0xff], &[0x0b]] {
         let malformed = Proto::<Disk1>::decode(bytes).unwrap_err();

@@ -116,7 +116,7 @@ fn announced_items_that_do_not_come_take_no_more_either() {
 }
 
 #[test]
-fn what_is_as_large_as_its_message_is_decoded() {
+fn a_value_as_large_as_its_message_is_decoded() {
     fn is_decoded<T: Serialize + DeserializeOwned>(value: T) {
         let mut bytes = Vec::new();
         Postcard(value).encode(&mut bytes);

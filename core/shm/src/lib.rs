@@ -28,7 +28,8 @@ mod received;
 pub use end::{OwnEnd, PeerEnd};
 pub use observe::{ObserveError, PageMap};
 pub use quota::{
-    Charge, Gauge, Lender, Lent, Loan, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
+    Charge, Gauge, LentMemory, Loan, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure,
+    Quota,
 };
 pub use range::{OwnRange, PeerRange};
 pub use reaper::{Reaper, reap_for};

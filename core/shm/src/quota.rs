@@ -7,13 +7,13 @@ use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// How many pieces of memory from closed sessions a user's peers may keep before the user gets no more.
-const MOST_OUTSTANDING: usize = 256;
+const MAX_OUTSTANDING: usize = 256;
 /// How many outstanding pieces are checked for each new one, and how many before a request is refused. Each check costs three
 /// system calls.
 const ASKED: usize = 4;
 const ASKED_IN_NEED: usize = 8;
 /// How many pieces of memory a user may keep before what it gets is for it alone.
-const MOST_SHARED: usize = 4;
+const MAX_SHARED: usize = 4;
 /// How long memory counts when the system cannot report whether a peer returned it.
 const UNTOLD: Duration = Duration::from_secs(60);
 /// Half-life of the amount recently lent to a user, which decides who is refused when memory is scarce.
@@ -81,19 +81,19 @@ pub struct Charge {
 #[derive(Debug)]
 pub struct Loan {
     charge: Charge,
-    lent: Option<Box<dyn Lent>>,
+    lent: Option<Box<dyn LentMemory>>,
     clock: fn() -> Instant,
 }
 
 /// Reports on memory that a peer may have mapped.
-pub trait Lent: Send + fmt::Debug {
+pub trait LentMemory: Send + fmt::Debug {
     /// Returns whether no other process has it any more.
-    fn is_returned(&self) -> bool;
+    fn is_released(&self) -> bool;
 }
 
 /// The quota to which lent memory is charged.
 #[derive(Clone, Debug)]
-pub struct Lender {
+pub struct LoanAccount {
     /// The user's quota.
     pub quota: Arc<Quota>,
     /// Whether to spend a descriptor on each piece of memory to learn when it is returned.
@@ -130,7 +130,7 @@ pub enum OverQuotaReason {
 struct Outstanding {
     bytes: u64,
     /// `None` when the system cannot tell.
-    lent: Option<Box<dyn Lent>>,
+    lent: Option<Box<dyn LentMemory>>,
     since: Instant,
 }
 
@@ -197,7 +197,7 @@ impl Quota {
     /// they keep would fill the others' quotas.
     pub fn keeps_much(&self, bytes: u64) -> bool {
         let kept = self.kept();
-        kept > MOST_SHARED || (kept as u64 + 1).saturating_mul(bytes) > self.limit / MODEST
+        kept > MAX_SHARED || (kept as u64 + 1).saturating_mul(bytes) > self.limit / MODEST
     }
 
     /// Returns whether nothing is held.
@@ -229,7 +229,7 @@ impl Quota {
     /// [`OverQuota`]: nothing was charged.
     pub fn charge_lent(self: &Arc<Self>, bytes: u64, now: Instant) -> Result<Charge, OverQuota> {
         self.reclaim(now, ASKED);
-        let is_full = || self.kept.load(Ordering::Relaxed) >= MOST_OUTSTANDING;
+        let is_full = || self.kept.load(Ordering::Relaxed) >= MAX_OUTSTANDING;
         if is_full() {
             self.reclaim(now, ASKED_IN_NEED);
             if is_full() {
@@ -250,8 +250,8 @@ impl Quota {
     }
 
     /// Keeps memory charged that this process no longer uses, until it is returned.
-    fn keep_counting(&self, bytes: u64, lent: Option<Box<dyn Lent>>, now: Instant) {
-        if lent.as_ref().is_some_and(|lent| lent.is_returned()) {
+    fn keep_counting(&self, bytes: u64, lent: Option<Box<dyn LentMemory>>, now: Instant) {
+        if lent.as_ref().is_some_and(|lent| lent.is_released()) {
             return self.release(bytes);
         }
         if lent.is_some() {
@@ -267,7 +267,7 @@ impl Quota {
         for _ in 0..outstanding.len().min(most) {
             let Some(piece) = outstanding.pop_front() else { return };
             match &piece.lent {
-                Some(lent) if lent.is_returned() => {
+                Some(lent) if lent.is_released() => {
                     self.kept.fetch_sub(1, Ordering::Relaxed);
                     self.pool.kept.fetch_sub(1, Ordering::Relaxed);
                     self.release(piece.bytes);
@@ -349,7 +349,7 @@ impl Charge {
 
 impl Loan {
     /// Creates a loan of charged memory. `lent` reports when the peer has returned it; `None` where the system cannot tell.
-    pub fn new(charge: Charge, lent: Option<Box<dyn Lent>>, clock: fn() -> Instant) -> Self {
+    pub fn new(charge: Charge, lent: Option<Box<dyn LentMemory>>, clock: fn() -> Instant) -> Self {
         Self { charge, lent, clock }
     }
 }
@@ -396,7 +396,7 @@ impl fmt::Display for OverQuota {
             ),
             OverQuotaReason::Outstanding => write!(
                 f,
-                "the user's clients keep memory of {MOST_OUTSTANDING} closed sessions mapped ({held} bytes): unmap it"
+                "the user's clients keep memory of {MAX_OUTSTANDING} closed sessions mapped ({held} bytes): unmap it"
             ),
             OverQuotaReason::All => f.write_str(
                 "all clients together hold as much as they may: close sessions, or raise the provider's memory limit",
@@ -417,8 +417,8 @@ mod tests {
     #[derive(Debug)]
     struct Kept(Arc<Mutex<bool>>);
 
-    impl Lent for Kept {
-        fn is_returned(&self) -> bool {
+    impl LentMemory for Kept {
+        fn is_released(&self) -> bool {
             *self.0.lock().unwrap()
         }
     }
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_for_a_user_and_for_all() {
+    fn held_memory_is_bounded_for_a_user_and_for_all() {
         let (first, _) = quota(100, 150);
         let second = Arc::new(Quota::new(100, Arc::clone(&first.pool)));
         let charge = first.charge(100).unwrap();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_which_nobody_tells_counts_for_a_minute() {
+    fn memory_without_reports_counts_for_a_minute() {
         let (quota, _) = quota(100, 100);
         drop(Loan::new(quota.charge_lent(60, at(1)).unwrap(), None, || at(1)));
         assert!(quota.charge_lent(60, at(60)).is_err());
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn a_user_who_keeps_many_pieces_is_lent_no_more() {
         let (quota, _) = quota(1 << 20, 1 << 20);
-        for _ in 0..MOST_OUTSTANDING {
+        for _ in 0..MAX_OUTSTANDING {
             let kept = Kept(Arc::default());
             let charge = quota.charge_lent(1, at(1)).unwrap();
             drop(Loan::new(charge, Some(Box::new(kept)), || at(1)));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_scarce_who_was_lent_most_gets_no_more_and_then_nobody() {
+    fn scarce_memory_is_refused_to_the_largest_user_first_and_then_to_all() {
         let (greedy, pressure) = quota(6400, 6400);
         let modest = Arc::new(Quota::new(6400, Arc::clone(&greedy.pool)));
         drop(greedy.charge_lent(1000, at(1)).unwrap());

@@ -82,7 +82,7 @@ impl<H: Send> Reaper<H> {
     }
 
     /// Returns whether every thread is stuck in a close and at least one of those handles belongs to this owner.
-    pub fn is_stuck_by(&self, owner: &impl Hash) -> bool {
+    pub fn has_blocked_close(&self, owner: &impl Hash) -> bool {
         let state = self.lock();
         state.closing.len() >= MAX_THREADS && state.closing.contains(&Some(number(owner)))
     }
@@ -182,7 +182,7 @@ mod tests {
         drop(may_close);
         was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
         wait_until(|| REAPER.backlog() == MAX_THREADS - 1);
-        let is_stuck = || [1, 2].map(|owner| REAPER.is_stuck_by(&owner));
+        let is_stuck = || [1, 2].map(|owner| REAPER.has_blocked_close(&owner));
         assert_eq!(is_stuck(), [false; 2]);
         reap_for(&1);
         let (handle, may_close, was_closed) = handle();

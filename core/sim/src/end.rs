@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellwire_core::control::{self, Arrival, Control, ControlTransport, Heard};
+use bellwire_core::control::{self, Arrival, Control, ControlTransport, DrainOutcome};
 use bellwire_core::lane::{Epoch, LaneTerms, Lanes, Wake};
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::sync::Ordering;
@@ -151,8 +151,8 @@ impl SimEnd {
     ///
     /// # Errors
     /// [`FollowError`]: the peer sent an unexpected message.
-    pub fn take_control(&self) -> Result<Heard, FollowError> {
-        self.0.control.lock().expect("no panic while it is locked").take_in(self)
+    pub fn take_control(&self) -> Result<DrainOutcome, FollowError> {
+        self.0.control.lock().expect("no panic while it is locked").receive_all(self)
     }
 
     /// Sends any bytes over the control socket.
@@ -172,7 +172,7 @@ impl SimEnd {
 
 impl ControlTransport for SimEnd {
     type Memory = SimMemory;
-    type Lent<'a> = SimMemory;
+    type BorrowedMemory<'a> = SimMemory;
 
     fn send(&self, message: &[u8], memory: Option<SimMemory>) -> Result<(), Shortage> {
         self.post(message, memory.into_iter().collect());

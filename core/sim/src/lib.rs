@@ -82,7 +82,7 @@ pub struct Sim {
     /// The time from a ring until the driven end runs. Default: 25 µs.
     pub wake: Duration,
     /// How long other threads run when the spinning driven end yields. Default: zero, there are none.
-    pub crowd: Duration,
+    pub yield_time: Duration,
 }
 
 impl Default for Sim {
@@ -94,7 +94,7 @@ impl Default for Sim {
             least: Geometry::DEFAULT,
             doorbell: Doorbell::Futex,
             wake: Duration::from_micros(25),
-            crowd: Duration::ZERO,
+            yield_time: Duration::ZERO,
         }
     }
 }

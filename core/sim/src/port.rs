@@ -24,7 +24,7 @@ pub struct SimPort {
     heard: u64,
     parks: u64,
     rings: Mutex<u64>,
-    gave_way: Mutex<u64>,
+    yields: Mutex<u64>,
 }
 
 /// The peer and its state.
@@ -40,8 +40,8 @@ struct Other {
 impl SimPort {
     pub(super) fn new(sim: Sim, end: SimEnd, other: SimEnd, peer: Box<dyn Peer + Send>) -> Self {
         let other = Other { end: other, peer, doing: Step::Again, heard: 0, steps: 0 };
-        let (rings, gave_way) = (Mutex::new(0), Mutex::new(0));
-        Self { sim, end, other: Mutex::new(other), heard: 0, parks: 0, rings, gave_way }
+        let (rings, yields) = (Mutex::new(0), Mutex::new(0));
+        Self { sim, end, other: Mutex::new(other), heard: 0, parks: 0, rings, yields }
     }
 
     /// Returns this end.
@@ -60,8 +60,8 @@ impl SimPort {
     }
 
     /// Returns how often this end yielded.
-    pub fn gave_way(&self) -> u64 {
-        *self.gave_way.lock().expect("no panic while it is locked")
+    pub fn yields(&self) -> u64 {
+        *self.yields.lock().expect("no panic while it is locked")
     }
 
     /// Returns how often this end parked.
@@ -224,8 +224,8 @@ impl Port for SimPort {
     }
 
     fn yield_now(&self) {
-        *self.gave_way.lock().expect("no panic while it is locked") += 1;
-        self.end.world().advance(self.end.now().after(self.sim.crowd));
+        *self.yields.lock().expect("no panic while it is locked") += 1;
+        self.end.world().advance(self.end.now().after(self.sim.yield_time));
         self.other().turn();
     }
 

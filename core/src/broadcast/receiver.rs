@@ -90,7 +90,7 @@ impl Receiver {
 
     /// Returns whether the publisher has written something new: one load, for spinning.
     #[inline]
-    pub fn has_news(&self, peer: &impl ReceiveMemory) -> bool {
+    pub fn has_new_records(&self, peer: &impl ReceiveMemory) -> bool {
         // mutant: equivalent because `try_next` loads the tail again, by Acquire, before it reads anything
         peer.load(BroadcastWord::Tail, Ordering::Acquire) != self.head
     }

@@ -26,13 +26,13 @@ impl CallMachine {
     #[inline]
     pub(super) fn posted(&mut self, lanes: &Lanes) {
         self.forget_taken(lanes.seen_taken());
-        self.untaken.push_back(lanes.position());
+        self.unconsumed.push_back(lanes.position());
     }
 
     #[inline]
     fn forget_taken(&mut self, taken: u64) {
-        while self.untaken.front().is_some_and(|end| *end <= taken) {
-            self.untaken.pop_front();
+        while self.unconsumed.front().is_some_and(|end| *end <= taken) {
+            self.unconsumed.pop_front();
         }
     }
 
@@ -40,22 +40,22 @@ impl CallMachine {
     ///
     /// # Errors
     /// [`PeerFault`] when the peer's `head` is invalid.
-    pub fn untaken<P: PeerMemory>(
+    pub fn unconsumed<P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         peer: &P,
     ) -> Result<usize, PeerFault> {
         self.forget_taken(lanes.taken(peer)?);
-        Ok(self.untaken.len())
+        Ok(self.unconsumed.len())
     }
 
     /// Returns how many of the one-way requests end after `taken`.
-    pub fn untaken_after(&self, taken: u64) -> usize {
-        self.untaken.len() - self.untaken.partition_point(|end| *end <= taken)
+    pub fn unconsumed_after(&self, taken: u64) -> usize {
+        self.unconsumed.len() - self.unconsumed.partition_point(|end| *end <= taken)
     }
 
     /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
     pub fn last_post(&self) -> Option<u64> {
-        self.untaken.back().copied()
+        self.unconsumed.back().copied()
     }
 }

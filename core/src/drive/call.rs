@@ -1,16 +1,16 @@
 //! The calling end, and the loops that block.
 
 mod fast_path;
-mod looks;
+mod polls;
 mod posts;
 mod wait;
 
-pub use looks::Look;
+pub use polls::SpinPoll;
 
 use alloc::vec::Vec;
 
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
-use crate::end::{End, SessionState, Why};
+use crate::end::{End, EndReason, SessionState};
 use crate::lane::{Armed, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
 use crate::wire::CloseReason;
@@ -51,12 +51,12 @@ pub struct CallDriver<P, O = ()> {
     calls: CallMachine,
     spin: Spin,
     /// The spin of an event loop, while there is one.
-    looks: Option<SpinCounter>,
+    polls: Option<SpinCounter>,
     /// The value of [`Lanes::exchanged`] before the last wait.
     exchanged: u64,
     parks: u64,
     /// Records were seen but not taken, because one poll takes a bounded number.
-    has_untaken: bool,
+    has_unread: bool,
     /// How many waits this end began.
     waits: u32,
     /// Trim requests that the peer has not answered; it answers them in order.
@@ -67,7 +67,7 @@ pub struct CallDriver<P, O = ()> {
 }
 
 /// Records other than answers that one poll handles.
-const MOST_ARRIVALS: usize = 256;
+const MAX_ARRIVALS: usize = 256;
 
 impl<P: Port> CallDriver<P> {
     /// Creates a driver for a session over `port`, whose lanes are empty and open.
@@ -83,10 +83,10 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             end: End::new(port, lanes, observer),
             calls: CallMachine::new(),
             spin: Spin::new(spin),
-            looks: None,
+            polls: None,
             exchanged: 0,
             parks: 0,
-            has_untaken: false,
+            has_unread: false,
             waits: 0,
             trims: 0,
             needs_answer: false,
@@ -360,14 +360,14 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn try_reply(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, CallFailed> {
-        self.has_untaken = false;
+        self.has_unread = false;
         match self.end.state() {
             SessionState::Open | SessionState::Closing => {}
-            SessionState::Over(Why::Fault(fault)) => return Err(fault.into()),
+            SessionState::Over(EndReason::Fault(fault)) => return Err(fault.into()),
             SessionState::Over(_) => return Ok(None),
         }
         // Bound the records that are no answers: a peer that sends only those must not hold the caller up.
-        for _ in 0..MOST_ARRIVALS {
+        for _ in 0..MAX_ARRIVALS {
             let (lanes, own, peer) = self.end.parts();
             let arrival = self.calls.next_reply(lanes, own, peer, buffer);
             // A caller that only receives sends nothing, so nothing else rings a peer that waits for room.
@@ -388,16 +388,16 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                 }
                 Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
                 Some(Arrival::Closed(reason)) => {
-                    self.end.end(Why::Closed(reason));
+                    self.end.end(EndReason::Closed(reason));
                     return Ok(None);
                 }
                 None => {
-                    self.has_untaken = self.end.lanes.has_untaken();
+                    self.has_unread = self.end.lanes.has_unread();
                     return Ok(None);
                 }
             }
         }
-        self.has_untaken = true;
+        self.has_unread = true;
         Ok(None)
     }
 
@@ -412,7 +412,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
 
     fn arm_with(&mut self, space: bool) -> Result<bool, CallFailed> {
         let armed = self.end.arm(space)?;
-        Ok(armed == Armed::Moved || self.has_untaken || self.end.lanes.has_untaken())
+        Ok(armed == Armed::Moved || self.has_unread || self.end.lanes.has_unread())
     }
 
     /// Waits for room for a request that found the lane full. First take answers with [`CallDriver::try_reply`] until
@@ -487,11 +487,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
 
 impl CallFailed {
     /// Returns the error of a session that is over.
-    fn over(why: Why, executed: Executed) -> Self {
+    fn over(why: EndReason, executed: Executed) -> Self {
         match why {
-            Why::Fault(fault) => Self::Peer(fault),
-            Why::Closed(reason) => Self::Closed(reason, executed),
-            Why::Gone | Why::Unread => Self::PeerGone(executed),
+            EndReason::Fault(fault) => Self::Peer(fault),
+            EndReason::Closed(reason) => Self::Closed(reason, executed),
+            EndReason::Gone | EndReason::Unread => Self::PeerGone(executed),
         }
     }
 }

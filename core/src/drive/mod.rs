@@ -5,5 +5,5 @@
 mod call;
 mod serve;
 
-pub use call::{CallDriver, CallFailed, Look};
+pub use call::{CallDriver, CallFailed, SpinPoll};
 pub use serve::{Attachable, Responded, ServeDriver};

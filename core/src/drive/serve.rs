@@ -5,16 +5,18 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
-use crate::end::{End, SessionState, Why};
+use crate::end::{End, EndReason, SessionState};
 use crate::lane::{Armed, Lanes, PushError, Record};
 use crate::resize::{FollowError, ResizeError, Shortage};
-use crate::serve::{Flushed, Incoming, Kept, Passed, RespondError, ServeCounts, ServeMachine};
+use crate::serve::{
+    Flushed, Incoming, OwnedBytes, Passed, RespondError, ServeCounts, ServeMachine,
+};
 use crate::wire::{CloseReason, Status};
 use crate::{Observer, PeerFault, Port};
 
 /// Parts of answers that one [`ServeDriver::flush`] writes at most: 512 KiB, so that a long answer does not starve other
 /// sessions.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 
 /// An answer in memory of its own, which `P` passes to the peer.
 pub trait Attachable<P> {
@@ -145,14 +147,14 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     pub fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Incoming>, PeerFault> {
         match self.end.state() {
             SessionState::Open | SessionState::Closing => {}
-            SessionState::Over(Why::Fault(fault)) => return Err(fault),
+            SessionState::Over(EndReason::Fault(fault)) => return Err(fault),
             SessionState::Over(_) => return Ok(None),
         }
         let (lanes, own, peer) = self.end.parts();
         let incoming = self.serve.next(lanes, own, peer, buffer);
         let incoming = incoming.map_err(|fault| self.end.fail(fault))?;
         if let Some(Incoming::Closed(reason)) = incoming {
-            self.end.end(Why::Closed(reason));
+            self.end.end(EndReason::Closed(reason));
         }
         if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
             self.end.took(id, len);
@@ -230,7 +232,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         &mut self,
         id: u64,
         status: Status,
-        bytes: Kept,
+        bytes: OwnedBytes,
     ) -> Result<(), PeerFault> {
         self.end.answering(id);
         // Without memory for a larger lane, the answer goes through the smaller one.
@@ -291,7 +293,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 Flushed::Part => {
                     self.commit();
                     parts += 1;
-                    if parts == MOST_PARTS {
+                    if parts == MAX_PARTS {
                         return Ok(());
                     }
                     continue;

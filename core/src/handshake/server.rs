@@ -129,7 +129,7 @@ impl ServerHandshake {
             Doorbell::Eventfd if !hello.rings_eventfd => Doorbell::Socket,
             doorbell => doorbell,
         };
-        let lane = hello.limits.opening(self.admission.limits.beside_page(terms.lane));
+        let lane = hello.limits.opening(self.admission.limits.lane_within_limit(terms.lane));
         let welcome = Welcome {
             version: PROTOCOL.common(hello.versions)?,
             features: hello.features & self.admission.features,

@@ -5,9 +5,9 @@ use crate::{Geometry, Limit, Limits};
 
 /// Epochs besides the current one that an end may have entered before its peer followed. A switch beyond that waits
 /// for the peer, as for a full lane.
-pub const MOST_OUTSTANDING: usize = if cfg!(loom) { 1 } else { 4 };
+pub const MAX_OUTSTANDING: usize = if cfg!(loom) { 1 } else { 4 };
 /// Attachments that may be outstanding in a lane.
-pub const MOST_ATTACHED: usize = if cfg!(loom) { 1 } else { 64 };
+pub const MAX_ATTACHED: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// The preferred lane size for messages in parts: 1 MiB. Copying through it takes a half to a third of the time that
 /// 256 KiB takes on a machine with 1 MiB of cache per core, supposedly because the lines that the sender overwrites

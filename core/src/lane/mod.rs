@@ -22,7 +22,7 @@ mod receiver;
 mod sender;
 mod sizing;
 
-pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING};
+pub use epoch::{Epoch, LaneStats, LaneTerms, MAX_ATTACHED, MAX_OUTSTANDING};
 pub use receiver::{Plain, Record};
 pub use sender::PushError;
 pub use sizing::{FULL_LIMIT, Growth};
@@ -119,8 +119,8 @@ impl Lanes {
     pub fn commit<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> Wake {
         self.receiver.release(own);
         let published = self.sender.publish(own);
-        let look_space = self.wake_check_due();
-        if published.is_none() && !look_space {
+        let check_space = self.wake_check_due();
+        if published.is_none() && !check_space {
             return Wake::default();
         }
         // Partner: the fence in `arm`. Either the peer's second load sees what was stored above, or the loads below
@@ -128,8 +128,8 @@ impl Lanes {
         fence(Ordering::SeqCst);
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
-        let space = self.receiver.looked(look_space, peer);
-        if look_space {
+        let space = self.receiver.peer_wants_space(check_space, peer);
+        if check_space {
             self.export_counters(own);
         }
         Wake { data, space }
@@ -159,7 +159,7 @@ impl Lanes {
         fence(Ordering::SeqCst);
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
-        let wake = Wake { data, space: self.receiver.looked(true, peer) };
+        let wake = Wake { data, space: self.receiver.peer_wants_space(true, peer) };
         self.export_counters(own);
         let moved = self.receiver.has_more(peer)? || (space && self.has_room(peer)?);
         if moved {

@@ -11,11 +11,11 @@ use crate::OwnMemory;
 
 /// Lines at the start of the next record that are not prefetched for writing: a spinning peer prefetches them with
 /// each poll and would only take them back. See [`Lanes::moved`](super::Lanes::moved).
-const LOOKED_AT: u64 = if cfg!(loom) { 1 } else { 2 };
+const POLLED_LINES: u64 = if cfg!(loom) { 1 } else { 2 };
 /// Lines per poll of the peer: prefetching more would delay noticing its answer.
-const BETWEEN_LOOKS: u32 = 4;
+const LINES_PER_POLL: u32 = 4;
 /// Bytes prefetched at most, to leave room in the L1 cache for this end's other data.
-const MOST: u64 = 8 << 10;
+const MAX_PREFETCHED: u64 = 8 << 10;
 /// The estimate decays by at most this fraction (1/8) per wait.
 const FORGETS: u64 = 8;
 
@@ -38,7 +38,7 @@ impl LinePrefetcher {
     #[inline]
     pub(super) fn advance<O: OwnMemory>(&mut self, own: &O, ring: &Ring, next: u64, free: u64) {
         // An exchange of short messages is answered between two polls; do not delay it.
-        if (next - self.waited_at).max(self.likely) <= LOOKED_AT * LINE {
+        if (next - self.waited_at).max(self.likely) <= POLLED_LINES * LINE {
             self.waited_at = next;
         } else if self.done_for != next {
             self.some(own, ring, next, free);
@@ -48,7 +48,7 @@ impl LinePrefetcher {
     fn some<O: OwnMemory>(&mut self, own: &O, ring: &Ring, next: u64, free: u64) {
         if self.waited_at != next {
             let written = next - self.waited_at;
-            self.likely = written.min(MOST).max(self.likely - self.likely / FORGETS);
+            self.likely = written.min(MAX_PREFETCHED).max(self.likely - self.likely / FORGETS);
             self.waited_at = next;
         }
         let to_end = ring.room_to_end(next);
@@ -56,8 +56,8 @@ impl LinePrefetcher {
         let until = free.min(next + padded + self.likely);
         let into_line = ring.offset(next) as u64 % LINE;
         // At least one byte past `next`: everything before it may be published.
-        let mut at = self.up_to.max(next + LOOKED_AT * LINE - into_line);
-        for _ in 0..BETWEEN_LOOKS {
+        let mut at = self.up_to.max(next + POLLED_LINES * LINE - into_line);
+        for _ in 0..LINES_PER_POLL {
             if at >= until {
                 self.done_for = next;
                 break;
@@ -92,17 +92,17 @@ mod tests {
     }
 
     /// Runs one prefetch step and returns the lines written.
-    fn look(prefetcher: &mut LinePrefetcher, next: u64, free: u64) -> Vec<usize> {
+    fn poll(prefetcher: &mut LinePrefetcher, next: u64, free: u64) -> Vec<usize> {
         let (noted, ring) = (Noted::default(), Ring::first(Geometry::SMALLEST));
         prefetcher.advance(&noted, &ring, next, free);
         noted.0.into_inner()
     }
 
     fn all(prefetcher: &mut LinePrefetcher, next: u64, free: u64) -> Vec<usize> {
-        let looks = core::iter::from_fn(|| {
-            Some(look(prefetcher, next, free)).filter(|had| !had.is_empty())
+        let polls = core::iter::from_fn(|| {
+            Some(poll(prefetcher, next, free)).filter(|had| !had.is_empty())
         });
-        looks.flatten().collect()
+        polls.flatten().collect()
     }
 
     /// Returns a prefetcher that waited at `next`, after writing that many bytes.
@@ -117,15 +117,15 @@ mod tests {
     #[test]
     fn as_much_as_last_time_is_claimed_by_and_by_but_for_its_first_lines() {
         let mut prefetcher = LinePrefetcher::default();
-        assert_eq!(look(&mut prefetcher, 512, 4096), [640, 704, 768, 832]);
-        assert_eq!(look(&mut prefetcher, 512, 4096), [896, 960]);
-        assert_eq!(look(&mut prefetcher, 512, 4096), []);
+        assert_eq!(poll(&mut prefetcher, 512, 4096), [640, 704, 768, 832]);
+        assert_eq!(poll(&mut prefetcher, 512, 4096), [896, 960]);
+        assert_eq!(poll(&mut prefetcher, 512, 4096), []);
         // Lines that are already prefetched are skipped; each line is addressed by its start.
         assert_eq!(all(&mut prefetcher, 720, 4096), [1024, 1088, 1152]);
     }
 
     #[test]
-    fn who_writes_little_between_waits_claims_nothing() {
+    fn few_writes_between_waits_prefetch_nothing() {
         let mut prefetcher = LinePrefetcher::default();
         for next in (128..4096).step_by(128) {
             assert_eq!(all(&mut prefetcher, next, 8192), []);
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_may_still_read_is_not_claimed() {
+    fn bytes_that_the_peer_may_still_read_are_not_prefetched() {
         let mut prefetcher = after(1024, 4096);
         assert_eq!(all(&mut prefetcher, 4096, 4096), []);
         assert_eq!(all(&mut prefetcher, 5120, 5328), [1152, 1216]);
     }
 
     #[test]
-    fn what_may_not_fit_before_the_end_is_claimed_behind_it_too() {
+    fn bytes_that_may_not_fit_before_the_end_are_prefetched_behind_it_too() {
         let mut prefetcher = after(512, 3600);
         let mut expected: Vec<usize> = (3712..4096).step_by(64).collect();
         expected.extend((0..512).step_by(64));
@@ -151,8 +151,8 @@ mod tests {
     fn much_is_forgotten_by_and_by() {
         let mut prefetcher = after(1024, 2048);
         let waits = (2112..).step_by(64).take(100).take_while(|next| {
-            look(&mut prefetcher, *next, *next);
-            prefetcher.likely > LOOKED_AT * LINE
+            poll(&mut prefetcher, *next, *next);
+            prefetcher.likely > POLLED_LINES * LINE
         });
         let waits = waits.count();
         assert!((10..30).contains(&waits), "{waits}");

@@ -2,7 +2,7 @@
 
 use super::LINE;
 use super::Lanes;
-use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_OUTSTANDING, Ring};
+use super::epoch::{Epoch, LaneStats, LaneTerms, MAX_OUTSTANDING, Ring};
 use crate::sync::Ordering;
 use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, Status, record_len};
 use crate::{OwnMemory, PeerFault, PeerMemory, Word};
@@ -55,9 +55,9 @@ pub(super) struct Receiver {
     /// The `head` that the peer can see.
     released: u64,
     /// The `head` at which the peer's event index for space was last checked.
-    looked: u64,
+    checked: u64,
     /// The `head` from which it must be checked again.
-    look_from: u64,
+    check_from: u64,
     stats: LaneStats,
 }
 
@@ -201,7 +201,7 @@ impl Lanes {
         self.receiver.head = record.at + record_len(record.len);
         if record.kind == Kind::Attach {
             // The peer may wait until one of its few attachments is taken.
-            self.receiver.look_from = 0;
+            self.receiver.check_from = 0;
             self.receiver.stats.attaches += 1;
         }
     }
@@ -218,12 +218,12 @@ impl Lanes {
     ///
     /// # Errors
     /// [`PeerFault`].
-    pub fn look<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
+    pub fn load_tail<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
         self.receiver.has_more(peer).map(|_| ())
     }
 
     /// Returns whether records of the peer, or a protocol violation, were seen but not taken.
-    pub fn has_untaken(&self) -> bool {
+    pub fn has_unread(&self) -> bool {
         self.receiver.head < self.receiver.peer_tail || self.receiver.invalid_tail.is_some()
     }
 
@@ -232,7 +232,7 @@ impl Lanes {
     /// when this is true. Pads count: they are skipped in passing and released with the next record.
     #[inline]
     pub fn wake_check_due(&self) -> bool {
-        self.receiver.head >= self.receiver.look_from
+        self.receiver.head >= self.receiver.check_from
     }
 
     /// Returns the longest message that this end accepts, in bytes.
@@ -270,7 +270,7 @@ impl Lanes {
         receiver.ring = Ring { epoch, base: receiver.head };
         receiver.reach = reach(&receiver.terms, &receiver.ring);
         // The peer may be waiting for exactly this.
-        receiver.look_from = 0;
+        receiver.check_from = 0;
         receiver.release(own);
     }
 
@@ -298,8 +298,8 @@ impl Receiver {
             left: None,
             invalid_tail: None,
             released: 0,
-            looked: 0,
-            look_from: ring.size() / 4,
+            checked: 0,
+            check_from: ring.size() / 4,
             stats: LaneStats::default(),
         }
     }
@@ -420,14 +420,14 @@ impl Receiver {
 
     /// Checks, after a fence, whether the peer wants a ring for the space returned.
     #[inline]
-    pub(super) fn looked<P: PeerMemory>(&mut self, look: bool, peer: &P) -> bool {
-        if !look || self.released == self.looked {
+    pub(super) fn peer_wants_space<P: PeerMemory>(&mut self, check: bool, peer: &P) -> bool {
+        if !check || self.released == self.checked {
             return false;
         }
         let event_index = peer.load(Word::WantSpace, Ordering::Relaxed);
-        let crosses = self.looked <= event_index && event_index < self.released;
-        self.looked = self.released;
-        self.look_from = self.looked + self.ring.size() / 4;
+        let crosses = self.checked <= event_index && event_index < self.released;
+        self.checked = self.released;
+        self.check_from = self.checked + self.ring.size() / 4;
         crosses
     }
 }
@@ -445,5 +445,5 @@ const fn flags_of(kind: Kind) -> u8 {
 /// A lane of fixed size has no other epochs.
 fn reach(terms: &LaneTerms, ring: &Ring) -> u64 {
     let others = if terms.least == terms.most { 0 } else { terms.most.size() };
-    ring.size() + others * MOST_OUTSTANDING as u64
+    ring.size() + others * MAX_OUTSTANDING as u64
 }

@@ -1,7 +1,7 @@
 //! The own lane: what [`Lanes`] does to write it.
 
 use super::Lanes;
-use super::epoch::{LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
+use super::epoch::{LaneStats, LaneTerms, MAX_ATTACHED, MAX_OUTSTANDING, Ring};
 use super::prefetch::LinePrefetcher;
 use super::sizing::{FULL_LIMIT, Resize, longest, pages, step};
 use crate::sync::Ordering;
@@ -9,20 +9,20 @@ use crate::wire::{
     ALIGN, CloseReason, HEADER, HEADER_U32, Header, Kind, PAGE_SIZE, SWITCH_RESERVE, Status,
     record_len,
 };
-use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Whose, Word};
+use crate::{Geometry, LimitOwner, OwnMemory, PeerFault, PeerMemory, Word};
 
 /// Why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// The message is longer than a limit.
-    #[error("a message of {len} bytes is above {whose} limit of {limit} bytes")]
+    #[error("a message of {len} bytes is above {owner} limit of {limit} bytes")]
     TooLarge {
         /// The message's length in bytes.
         len: u64,
         /// The limit in bytes.
         limit: u64,
         /// Whose limit it is.
-        whose: Whose,
+        owner: LimitOwner,
     },
     /// The lane must first grow to this size: [`grow`](crate::resize::grow) it and push again.
     #[error("the lane has to grow to {} bytes first", to.size())]
@@ -77,7 +77,7 @@ pub(super) struct Sender {
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
     /// A record that ends after this position loads the peer's `head` first.
-    pub(super) look_at: u64,
+    pub(super) load_head_at: u64,
     /// The longest payload of a record in this epoch.
     pub(super) longest: usize,
     /// The position that `head` must cross for the record that did not fit; only after `Full`.
@@ -132,7 +132,7 @@ impl Lanes {
             return false;
         }
         let record = record_of(payload);
-        let is_room = self.sender.written + record + SWITCH_RESERVE <= self.sender.look_at
+        let is_room = self.sender.written + record + SWITCH_RESERVE <= self.sender.load_head_at
             && record <= self.sender.ring.room_to_end(self.sender.written);
         if is_room {
             self.sender.write(own, header, payload, record);
@@ -210,7 +210,7 @@ impl Lanes {
     pub fn allows(&self, len: u64) -> Result<(), PushError> {
         let limit = self.sender.resize.terms.message;
         if len > limit.bytes {
-            return Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose });
+            return Err(PushError::TooLarge { len, limit: limit.bytes, owner: limit.owner });
         }
         Ok(())
     }
@@ -255,14 +255,14 @@ impl Lanes {
 
     /// Makes [`Lanes::has_room`] and [`Lanes::arm`] wait until the peer has taken everything before `position`, instead
     /// of for room for a record.
-    pub fn await_taken(&mut self, position: u64) {
+    pub fn await_consumed(&mut self, position: u64) {
         self.sender.event_index = position.saturating_sub(1);
     }
 
-    /// Like [`Lanes::await_taken`], but has them wait for room for the record that did not fit as well: for what comes first.
-    pub fn await_taken_or_room(&mut self, position: u64) {
+    /// Like [`Lanes::await_consumed`], but has them wait for room for the record that did not fit as well: for what comes first.
+    pub fn await_consumed_or_room(&mut self, position: u64) {
         let room = self.sender.event_index.saturating_add(1);
-        self.await_taken(position.min(room));
+        self.await_consumed(position.min(room));
     }
 
     /// Checks that an attachment of `bytes` and its record are possible now. Then pass the descriptor and call
@@ -276,7 +276,7 @@ impl Lanes {
         }
         self.allows(bytes)?;
         self.sender.refresh_head(peer)?;
-        if self.sender.resize.attached.len() >= MOST_ATTACHED {
+        if self.sender.resize.attached.len() >= MAX_ATTACHED {
             if let Some((end, _)) = self.sender.resize.attached.front() {
                 let end = *end;
                 return Err(self.sender.full(end));
@@ -333,7 +333,7 @@ impl Sender {
             written: 0,
             published: 0,
             peer_head: 0,
-            look_at: step(&terms, terms.size),
+            load_head_at: step(&terms, terms.size),
             longest: longest(&terms, terms.size),
             event_index: 0,
             records: 0,
@@ -372,12 +372,12 @@ impl Sender {
     #[inline]
     fn reserve<P: PeerMemory>(&mut self, peer: &P, len: u64) -> Result<(), PushError> {
         let end = self.written + len + SWITCH_RESERVE;
-        if end > self.look_at { self.look(peer, end) } else { Ok(()) }
+        if end > self.load_head_at { self.load_head(peer, end) } else { Ok(()) }
     }
 
     /// Loads the peer's `head`: four times per lap, and when the lane seems full.
     #[cold]
-    fn look<P: PeerMemory>(&mut self, peer: &P, end: u64) -> Result<(), PushError> {
+    fn load_head<P: PeerMemory>(&mut self, peer: &P, end: u64) -> Result<(), PushError> {
         self.refresh_head(peer)?;
         let size = self.ring.size();
         // Records in an earlier epoch take no space in this one.
@@ -388,13 +388,13 @@ impl Sender {
         resize.peak = resize.peak.max(used);
         resize.depth = resize.depth.max(used);
         let is_read = self.peer_head >= self.ring.base;
-        resize.foreseen |= is_read && used >= size / 4 * 3;
-        resize.maintenance_due |= resize.foreseen || self.ring.epoch.size > resize.terms.least;
+        resize.pregrow |= is_read && used >= size / 4 * 3;
+        resize.maintenance_due |= resize.pregrow || self.ring.epoch.size > resize.terms.least;
         if used > size {
             resize.met_full(self.records);
             return Err(self.full(end - size));
         }
-        self.look_at = (from + size).min(end + step(&resize.terms, self.ring.epoch.size));
+        self.load_head_at = (from + size).min(end + step(&resize.terms, self.ring.epoch.size));
         Ok(())
     }
 
@@ -417,7 +417,7 @@ impl Sender {
         self.refresh_head(peer)?;
         let outstanding = self.resize.left.len() + usize::from(self.resize.offered.is_some());
         match self.resize.left.front() {
-            Some(&(end, _)) if outstanding >= MOST_OUTSTANDING => Err(self.full(end)),
+            Some(&(end, _)) if outstanding >= MAX_OUTSTANDING => Err(self.full(end)),
             _ => self.can_share(to.size(), len),
         }
     }
@@ -433,7 +433,7 @@ impl Sender {
         let ends = [self.resize.left.front(), self.resize.attached.front()];
         match ends.into_iter().flatten().map(|(end, _)| *end).min() {
             Some(end) => Err(self.full(end)),
-            None => Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose }),
+            None => Err(PushError::TooLarge { len, limit: limit.bytes, owner: limit.owner }),
         }
     }
 
@@ -444,7 +444,7 @@ impl Sender {
         let is_small = size < most && size.size() < FULL_LIMIT;
         // A peer that has not reached this epoch does not benefit from the next one.
         let is_read = self.peer_head >= self.ring.base;
-        (self.resize.foreseen && is_small && is_read).then(|| size.doubled())
+        (self.resize.pregrow && is_small && is_read).then(|| size.doubled())
     }
 
     /// Returns whether one more epoch of that size is possible now. Does not change what a waiter waits for.
@@ -473,7 +473,7 @@ impl Sender {
             return Err(PeerFault::Misaligned { at: now });
         }
         self.peer_head = now;
-        self.resize.settle(now);
+        self.resize.remove_passed(now);
         Ok(())
     }
 

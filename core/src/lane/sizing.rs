@@ -29,7 +29,7 @@ pub enum Growth {
     #[default]
     Often,
     /// Immediately, up to the agreed maximum.
-    AtOnce,
+    Immediate,
 }
 
 impl Lanes {
@@ -59,7 +59,7 @@ impl Lanes {
     /// Records that the memory of [`Lanes::next_epoch`] was passed to the peer.
     pub fn offer(&mut self, epoch: Epoch) {
         self.sender.resize.offered = Some(epoch);
-        self.sender.resize.foreseen = false;
+        self.sender.resize.pregrow = false;
     }
 
     /// Writes the Switch record into the current memory and enters the offered epoch: from now on, `own` must be its
@@ -79,7 +79,7 @@ impl Lanes {
         sender.resize.stats.grows += u64::from(after > before);
         sender.resize.stats.shrinks += u64::from(after < before);
         sender.ring = Ring { epoch: next, base: sender.written };
-        sender.look_at = sender.written + step(&sender.resize.terms, next.size);
+        sender.load_head_at = sender.written + step(&sender.resize.terms, next.size);
         sender.longest = longest(&sender.resize.terms, next.size);
         Some(next)
     }
@@ -104,14 +104,18 @@ impl Lanes {
 
     /// Returns the size that the own, grown lane should have because it is busy and deep, if it is smaller and the
     /// agreed limits allow the next epoch now. Call it periodically.
-    pub fn wanted_for_pace<P: PeerMemory>(&mut self, peer: &P, now: Instant) -> Option<Geometry> {
+    pub fn wanted_for_throughput<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        now: Instant,
+    ) -> Option<Geometry> {
         let sender = &mut self.sender;
         let size = sender.ring.epoch.size;
-        let (since, from) = *sender.resize.pace.get_or_insert((now, sender.written));
+        let (since, from) = *sender.resize.throughput.get_or_insert((now, sender.written));
         if sender.written - from < WORTH_LARGE {
             return None;
         }
-        sender.resize.pace = Some((now, sender.written));
+        sender.resize.throughput = Some((now, sender.written));
         let depth = core::mem::take(&mut sender.resize.depth);
         if depth <= DEEP || now.since(since) >= BUSY {
             return None;
@@ -186,14 +190,14 @@ pub(super) struct Resize {
     /// The value of `records` when the newest bit was set.
     pub(super) full_at: u64,
     /// The next epoch should be passed soon.
-    pub(super) foreseen: bool,
+    pub(super) pregrow: bool,
     /// Maintenance that is not urgent is due.
     pub(super) maintenance_due: bool,
     /// The most bytes in use since `since`.
     pub(super) peak: u64,
     pub(super) since: Option<Instant>,
     /// Start of the measurement of whether the lane is busy: time and position.
-    pub(super) pace: Option<(Instant, u64)>,
+    pub(super) throughput: Option<(Instant, u64)>,
     /// The most bytes in use during that measurement.
     pub(super) depth: u64,
     pub(super) stats: LaneStats,
@@ -208,11 +212,11 @@ impl Resize {
             attached: VecDeque::new(),
             full: 0,
             full_at: 0,
-            foreseen: false,
+            pregrow: false,
             maintenance_due: false,
             peak: 0,
             since: None,
-            pace: None,
+            throughput: None,
             depth: 0,
             stats: LaneStats::default(),
         }
@@ -227,7 +231,7 @@ impl Resize {
     }
 
     /// Removes the epochs and attachments that the peer has passed, now that its `head` is there.
-    pub(super) fn settle(&mut self, head: u64) {
+    pub(super) fn remove_passed(&mut self, head: u64) {
         for passed in [&mut self.left, &mut self.attached] {
             while passed.front().is_some_and(|(end, _)| *end <= head) {
                 passed.pop_front();
@@ -248,7 +252,7 @@ impl Resize {
 
     /// Restarts the measurement of how much of the lane is used.
     pub(super) fn restart(&mut self, since: Option<Instant>) {
-        (self.full, self.peak, self.since, self.foreseen) = (0, 0, since, false);
+        (self.full, self.peak, self.since, self.pregrow) = (0, 0, since, false);
     }
 }
 

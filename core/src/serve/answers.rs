@@ -51,17 +51,17 @@ pub enum Flushed {
 }
 
 /// The bytes of an answer, owned until they are sent.
-pub type Kept = Box<dyn AsRef<[u8]> + Send>;
+pub type OwnedBytes = Box<dyn AsRef<[u8]> + Send>;
 
-pub(super) struct Owed {
+pub(super) struct PendingAnswer {
     header: Header,
     body: Body,
 }
 
 enum Body {
-    Bytes(Kept),
+    Bytes(OwnedBytes),
     /// In parts, with the bytes written so far.
-    Parts(Kept, usize),
+    Parts(OwnedBytes, usize),
     /// In a memfd of this many bytes, passed when there is room for the record.
     Attached(u64),
 }
@@ -83,7 +83,7 @@ impl ServeMachine {
             self.count_post(status);
             return true;
         }
-        let is_next = self.owed.is_empty();
+        let is_next = self.pending.is_empty();
         let answered =
             is_next && lanes.try_push(own, Header::new(Kind::Response, status, id, len), payload);
         if answered {
@@ -112,7 +112,7 @@ impl ServeMachine {
             return Ok(());
         }
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        if self.owed.is_empty() {
+        if self.pending.is_empty() {
             let header = Header::new(Kind::Response, status, id, len);
             match lanes.push(own, peer, header, payload) {
                 Ok(()) => {
@@ -149,17 +149,18 @@ impl ServeMachine {
         self.count(status);
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = Header::new(Kind::Response, status, id, len);
-        self.owed.push_back(Owed { header, body: Body::Bytes(Box::new(payload.to_vec())) });
+        self.pending
+            .push_back(PendingAnswer { header, body: Body::Bytes(Box::new(payload.to_vec())) });
     }
 
     /// Answers a request in parts through [`ServeMachine::flush`]: for messages that no small lane holds.
-    pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: Kept) {
+    pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: OwnedBytes) {
         if id == ONE_WAY {
             return self.count_post(status);
         }
         self.count(status);
         let header = Header::new(Kind::Response, status, id, 0);
-        self.owed.push_back(Owed { header, body: Body::Parts(payload, 0) });
+        self.pending.push_back(PendingAnswer { header, body: Body::Parts(payload, 0) });
     }
 
     /// Answers a request with a memfd of `bytes`, which `pass` passes immediately or in a later
@@ -183,7 +184,7 @@ impl ServeMachine {
         }
         let header = Header::new(Kind::Attach, Status::Ok, id, 0);
         match lanes.can_attach(peer, bytes) {
-            Ok(()) if self.owed.is_empty() => {
+            Ok(()) if self.pending.is_empty() => {
                 pass(id)?;
                 // There is room, and nobody else writes.
                 let _ = lanes.push_attached(own, peer, header, bytes);
@@ -197,7 +198,7 @@ impl ServeMachine {
             }
             _ => {
                 self.count(Status::Ok);
-                self.owed.push_back(Owed { header, body: Body::Attached(bytes) });
+                self.pending.push_back(PendingAnswer { header, body: Body::Attached(bytes) });
                 Ok(Passed::Later)
             }
         }
@@ -214,14 +215,14 @@ impl ServeMachine {
         peer: &P,
     ) -> Result<(), PeerFault> {
         let header = Header::new(Kind::Trim, Status::Ok, 0, 0);
-        if self.owed.is_empty() {
+        if self.pending.is_empty() {
             match lanes.push(own, peer, header, &[]) {
                 Ok(()) => return Ok(()),
                 Err(PushError::Peer(fault)) => return Err(fault),
                 Err(_) => {}
             }
         }
-        self.owed.push_back(Owed { header, body: Body::empty() });
+        self.pending.push_back(PendingAnswer { header, body: Body::empty() });
         Ok(())
     }
 
@@ -253,12 +254,12 @@ impl ServeMachine {
         mut pass: impl FnMut(u64) -> Result<(), Shortage>,
         mut note: impl FnMut(u64, u64),
     ) -> Result<Flushed, PeerFault> {
-        while let Some(owed) = self.owed.front_mut() {
-            let pushed = match &mut owed.body {
-                Body::Bytes(payload) => lanes.push(own, peer, owed.header, (**payload).as_ref()),
+        while let Some(answer) = self.pending.front_mut() {
+            let pushed = match &mut answer.body {
+                Body::Bytes(payload) => lanes.push(own, peer, answer.header, (**payload).as_ref()),
                 Body::Parts(payload, sent) => {
                     let payload = (**payload).as_ref();
-                    match lanes.push_part(own, peer, owed.header, payload, *sent) {
+                    match lanes.push_part(own, peer, answer.header, payload, *sent) {
                         Ok(end) if end < payload.len() => {
                             *sent = end;
                             return Ok(Flushed::Part);
@@ -268,24 +269,26 @@ impl ServeMachine {
                 }
                 Body::Attached(bytes) => {
                     let pushed = lanes.can_attach(peer, *bytes);
-                    if pushed.is_ok() && pass(owed.header.id.get()).is_err() {
-                        self.counts.errors += owed.cut(Status::Short);
+                    if pushed.is_ok() && pass(answer.header.id.get()).is_err() {
+                        self.counts.errors += answer.cut(Status::Short);
                         continue;
                     }
-                    pushed.and_then(|()| lanes.push_attached(own, peer, owed.header, *bytes))
+                    pushed.and_then(|()| lanes.push_attached(own, peer, answer.header, *bytes))
                 }
             };
             match pushed {
                 Ok(()) => {
-                    note(owed.header.id.get(), lanes.position());
-                    self.owed.pop_front();
+                    note(answer.header.id.get(), lanes.position());
+                    self.pending.pop_front();
                 }
                 Err(PushError::Peer(fault)) => return Err(fault),
                 Err(PushError::Grow { to }) => return Ok(Flushed::Grow(to)),
                 // The session's use of shared memory may have changed since the answer was kept.
-                Err(PushError::TooLarge { .. }) => self.counts.errors += owed.cut(Status::TooLarge),
+                Err(PushError::TooLarge { .. }) => {
+                    self.counts.errors += answer.cut(Status::TooLarge);
+                }
                 // No lane within the limits holds it now, so it goes through the current one in parts.
-                Err(PushError::Attach { .. }) => owed.split(),
+                Err(PushError::Attach { .. }) => answer.split(),
                 Err(PushError::Full { .. } | PushError::Closed) => return Ok(Flushed::Blocked),
             }
         }
@@ -294,13 +297,13 @@ impl ServeMachine {
 
     /// Drops the owed answers to a peer that is gone and will not make room for them.
     pub fn forget_answers(&mut self) {
-        self.owed.clear();
+        self.pending.clear();
     }
 
     /// Drops the payload of the first owed answer, whose status becomes [`Status::Short`].
     pub fn cut_first(&mut self) {
-        if let Some(owed) = self.owed.front_mut() {
-            self.counts.errors += owed.cut(Status::Short);
+        if let Some(answer) = self.pending.front_mut() {
+            self.counts.errors += answer.cut(Status::Short);
         }
     }
 
@@ -332,7 +335,7 @@ impl ServeMachine {
     }
 }
 
-impl Owed {
+impl PendingAnswer {
     /// Changes the answer to be sent in parts.
     fn split(&mut self) {
         if let Body::Bytes(kept) = core::mem::replace(&mut self.body, Body::empty()) {
@@ -356,8 +359,8 @@ impl Body {
     }
 }
 
-impl fmt::Debug for Owed {
+impl fmt::Debug for PendingAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owed").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("PendingAnswer").field("header", &self.header).finish_non_exhaustive()
     }
 }

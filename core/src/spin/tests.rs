@@ -134,14 +134,14 @@ fn a_message_too_long_to_be_spun_for_is_not() {
 }
 
 #[test]
-fn who_was_away_for_long_gives_way_again_after_256_times_as_long() {
+fn after_a_long_preemption_a_spin_yields_again_after_256_times_as_long() {
     let at = |micros: u64| Instant::from_nanos(1_000 * micros);
     let mut spin = Spin::new(SpinPolicy::default());
-    assert!(spin.gives_way(at(0)));
-    spin.gave_way(at(0), at(1_000), false);
-    assert!(spin.gives_way(at(1_000)), "threads that wait as well were given way to");
-    spin.gave_way(at(1_000), at(3_000), false);
-    assert!(!spin.gives_way(at(514_999)));
+    assert!(spin.should_yield(at(0)));
+    spin.yielded(at(0), at(1_000), false);
+    assert!(spin.should_yield(at(1_000)), "threads that wait as well would run on this processor");
+    spin.yielded(at(1_000), at(3_000), false);
+    assert!(!spin.should_yield(at(514_999)));
     let spun = |now: Instant| {
         let mut counter = SpinCounter::new(60_000);
         spin.shorten(&mut counter, now);
@@ -149,27 +149,27 @@ fn who_was_away_for_long_gives_way_again_after_256_times_as_long() {
     };
     assert_eq!(spun(at(514_000)), [false, true], "no longer than is worth it");
     assert_eq!(spun(at(515_000)), [false, false]);
-    assert!(spin.gives_way(at(515_000)));
-    spin.gave_way(at(515_000), at(515_002), false);
-    assert!(spin.gives_way(at(515_002)));
+    assert!(spin.should_yield(at(515_000)));
+    spin.yielded(at(515_000), at(515_002), false);
+    assert!(spin.should_yield(at(515_002)));
 }
 
 #[test]
-fn who_finds_nobody_gives_way_again_after_16_times_as_long() {
+fn after_a_futile_yield_a_spin_yields_again_after_16_times_as_long() {
     let at = Instant::from_nanos;
     let mut spin = Spin::new(SpinPolicy::default());
-    spin.gave_way(at(0), at(1_000), false);
-    assert!(!spin.gives_way(at(16_999)));
-    assert!(spin.gives_way(at(17_000)));
-    spin.gave_way(at(17_000), at(18_500), false);
-    assert!(spin.gives_way(at(18_500)), "somebody was there");
+    spin.yielded(at(0), at(1_000), false);
+    assert!(!spin.should_yield(at(16_999)));
+    assert!(spin.should_yield(at(17_000)));
+    spin.yielded(at(17_000), at(18_500), false);
+    assert!(spin.should_yield(at(18_500)), "somebody was there");
 }
 
 #[test]
-fn who_yielded_with_success_yields_at_once_until_a_yield_is_in_vain() {
+fn a_useful_yield_makes_the_next_wait_yield_first_until_one_is_futile() {
     let at = Instant::from_nanos;
     let mut spin = Spin::new(SpinPolicy::default());
-    for (after, moved, at_once) in [
+    for (after, moved, yields_first) in [
         (500, false, false),
         (500, true, true),
         (2_000, false, true),
@@ -177,9 +177,9 @@ fn who_yielded_with_success_yields_at_once_until_a_yield_is_in_vain() {
         (2_000, true, true),
         (LONG_AWAY + 1, true, false),
     ] {
-        spin.gave_way(at(0), at(after), moved);
+        spin.yielded(at(0), at(after), moved);
         assert!(spin.budget() > 0);
-        assert_eq!(spin.yields_at_once(), at_once, "{after} {moved}");
+        assert_eq!(spin.yields_first(), yields_first, "{after} {moved}");
     }
 }
 
@@ -190,17 +190,17 @@ fn one_wait_in_64_polls_first_and_notices_a_peer_on_another_processor() {
     let mut polled_first = 0;
     for _ in 0..640 {
         spin.budget();
-        polled_first += u32::from(!spin.yields_at_once());
-        spin.gave_way(at(0), at(1_000), true);
+        polled_first += u32::from(!spin.yields_first());
+        spin.yielded(at(0), at(1_000), true);
         spin.hit(0);
     }
     assert_eq!(polled_first, 1 + 10);
-    while spin.yields_at_once() {
-        spin.gave_way(at(0), at(1_000), true);
+    while spin.yields_first() {
+        spin.yielded(at(0), at(1_000), true);
         spin.hit(0);
     }
     spin.hit(0);
-    assert!(!spin.yields_at_once(), "it answered while this end polled");
+    assert!(!spin.yields_first(), "it answered while this end polled");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn the_budget_is_twice_the_wake_up_seen_and_never_above_the_limit() {
 }
 
 #[test]
-fn what_the_policy_says_is_worth_it_is_spun_for_however_cheap_a_wake_up_is() {
+fn a_spin_lasts_as_long_as_the_policy_says_however_cheap_a_wake_up_is() {
     let ms = Duration::from_millis(1);
     let mut spin = Spin::new(SpinPolicy { max: ms, worth: ms / 2 });
     for _ in 0..100 {

@@ -10,7 +10,7 @@ use bellwire_sim::Step;
 use super::{answer, by_hand, drive, never, wait};
 
 #[test]
-fn what_was_published_before_the_peer_went_is_still_read() {
+fn records_published_before_the_peer_left_are_still_read() {
     for ring in [false, true] {
         let peer = by_hand(move |end, lanes| {
             answer(end, lanes, 1);

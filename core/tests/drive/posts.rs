@@ -24,7 +24,7 @@ fn post(drive: &mut CallDriver<SimPort>, payload: &[u8]) {
 }
 
 fn flush(drive: &mut CallDriver<SimPort>, mut until: Deadline) -> Result<(), CallFailed> {
-    while !drive.wait_for_taken(&mut until)? {}
+    while !drive.wait_consumed(&mut until)? {}
     Ok(())
 }
 
@@ -45,7 +45,7 @@ fn a_flush_ends_when_everything_posted_was_taken_by_every_doorbell_and_spin() {
                     let asked = drive.submit(b"between").unwrap();
                     post(&mut drive, b"last");
                     flush(&mut drive, never()).unwrap();
-                    assert_eq!(drive.untaken_posts(), 0);
+                    assert_eq!(drive.unconsumed_posts(), 0);
                     let mut buffer = Vec::new();
                     let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
                     assert_eq!((reply.ticket, &buffer[..reply.len]), (asked, &b"between"[..]));
@@ -64,7 +64,7 @@ fn a_flush_that_is_not_taken_in_time_says_so_and_how_many_are_left() {
         post(&mut drive, b"two");
         let failed = flush(&mut drive, Deadline::within(50 * MICRO)).unwrap_err();
         assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
-        assert_eq!(drive.untaken_posts(), 2);
+        assert_eq!(drive.unconsumed_posts(), 2);
     }
 }
 

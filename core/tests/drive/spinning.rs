@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwire_core::drive::{CallDriver, CallFailed, Look};
+use bellwire_core::drive::{CallDriver, CallFailed, SpinPoll};
 use bellwire_core::lane::Lanes;
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{Header, Kind, Status};
@@ -33,10 +33,10 @@ fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
 }
 
 #[test]
-fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there() {
+fn a_spin_yields_each_time_that_it_reads_the_clock_unless_a_yield_was_futile() {
     // A poll takes 20 ns, and the clock is read after 64.
     let (others, nobody) = (2 * MICRO, MICRO / 2);
-    for (takes, crowd, times) in [
+    for (takes, yield_time, times) in [
         (MICRO, others, 0),
         (2 * MICRO, others, 1),
         // After the first, others are known to be there.
@@ -44,21 +44,21 @@ fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there
         (20 * MICRO, nobody, 2),
     ] {
         let mut drive =
-            drive_in(Sim { crowd, ..Sim::default() }, echo(takes), SpinPolicy::default());
+            drive_in(Sim { yield_time, ..Sim::default() }, echo(takes), SpinPolicy::default());
         call(&mut drive, b"soon");
-        assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?} {crowd:?}");
+        assert_eq!((drive.port().yields(), drive.parks()), (times, 0), "{takes:?} {yield_time:?}");
     }
 }
 
 /// Looks as an event loop does. How often it served others, and whether there was an answer.
-fn look(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
+fn poll(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
     let mut served = 0;
     loop {
-        match drive.look() {
-            Look::Moved => return (served, true),
-            Look::RanOut => return (served, false),
-            Look::Again => drive.port().relax(),
-            Look::Later => served += 1,
+        match drive.poll_once() {
+            SpinPoll::Moved => return (served, true),
+            SpinPoll::RanOut => return (served, false),
+            SpinPoll::Again => drive.port().relax(),
+            SpinPoll::Later => served += 1,
         }
     }
 }
@@ -69,7 +69,7 @@ fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay()
     for _ in 0..100 {
         drive.submit(b"soon").unwrap();
         assert!(drive.begin_spin());
-        let (served, found) = look(&mut drive);
+        let (served, found) = poll(&mut drive);
         assert!(found && (2..10).contains(&served), "{served}");
         assert!(drive.try_reply(&mut buffer).unwrap().is_some());
         drive.end_spin(true);
@@ -81,7 +81,7 @@ fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay()
         drive.submit(b"late").unwrap();
         assert!(drive.begin_spin(), "{spin}");
         let began = now(&drive);
-        assert!(!look(&mut drive).1);
+        assert!(!poll(&mut drive).1);
         assert!((50 * MICRO..60 * MICRO).contains(&(now(&drive) - began)), "twice a wake-up");
         while drive.try_reply(&mut buffer).unwrap().is_none() {
             drive.port().relax();
@@ -89,7 +89,7 @@ fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay()
     }
     drive.submit(b"late").unwrap();
     assert!(!drive.begin_spin(), "four spins in vain");
-    assert_eq!(drive.look(), Look::RanOut);
+    assert_eq!(drive.poll_once(), SpinPoll::RanOut);
 
     let mut drive = self::drive(echo(MICRO), SpinPolicy::NEVER);
     drive.submit(b"x").unwrap();
@@ -114,22 +114,22 @@ fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
 }
 
 #[test]
-fn who_was_kept_away_for_long_gives_way_to_nobody_for_256_times_as_long() {
+fn a_long_preemption_stops_yields_for_256_times_as_long() {
     let ms = 1000 * MICRO;
     let policy = SpinPolicy { max: ms, worth: ms };
-    for (crowd, away) in [(ms, false), (2 * ms, true)] {
-        let mut drive = drive_in(Sim { crowd, ..Sim::default() }, echo(20 * MICRO), policy);
+    for (yield_time, away) in [(ms, false), (2 * ms, true)] {
+        let mut drive = drive_in(Sim { yield_time, ..Sim::default() }, echo(20 * MICRO), policy);
         let mut times = Vec::new();
         while now(&drive) < 500 * ms {
             call(&mut drive, b"x");
-            times.push(drive.port().gave_way());
+            times.push(drive.port().yields());
         }
         let first = times[0];
-        assert_eq!(times.iter().all(|times| *times == first), away, "{crowd:?}: {times:?}");
+        assert_eq!(times.iter().all(|times| *times == first), away, "{yield_time:?}: {times:?}");
         while now(&drive) < 530 * ms {
             call(&mut drive, b"x");
         }
-        assert!(drive.port().gave_way() > first, "{crowd:?}: again");
+        assert!(drive.port().yields() > first, "{yield_time:?}: again");
     }
 }
 
@@ -229,7 +229,7 @@ fn a_stamp_that_cannot_be_true_is_not_believed() {
 /// As many records as one poll takes, none of which is an answer, and then nothing: the waiting end sleeps, after one
 /// more poll.
 #[test]
-fn a_look_that_took_all_it_takes_is_followed_by_one_more_and_by_sleep() {
+fn a_full_poll_is_followed_by_one_more_and_by_sleep() {
     let mut published = false;
     let peer = by_hand(move |end, lanes| {
         if !std::mem::replace(&mut published, true) {

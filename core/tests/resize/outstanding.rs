@@ -1,7 +1,7 @@
 //! What may be outstanding: epochs that the peer has not followed to, and attachments.
 
 use bellwire_core::Deadline;
-use bellwire_core::lane::{Armed, MOST_ATTACHED, MOST_OUTSTANDING, PushError};
+use bellwire_core::lane::{Armed, MAX_ATTACHED, MAX_OUTSTANDING, PushError};
 use bellwire_core::resize::ResizeError;
 use bellwire_core::wire::{Kind, Status};
 use bellwire_sim::{Act, Peer, Sim, SimEnd, SimPort, SimServer, Step};
@@ -11,11 +11,11 @@ use crate::pair::{Pair, growing, payload, size};
 
 /// Grows the lane of end 0 as often as it may without its peer following, and returns what it met then.
 fn outstanding(pair: &mut Pair) -> ResizeError {
-    for number in 2..=MOST_OUTSTANDING as u32 + 1 {
+    for number in 2..=MAX_OUTSTANDING as u32 + 1 {
         pair.send(0, number.into(), 1500 << (number - 1)).unwrap();
         assert_eq!(pair.epoch(0).number, number);
     }
-    pair.send(0, 99, 1500 << (MOST_OUTSTANDING + 1)).unwrap_err()
+    pair.send(0, 99, 1500 << (MAX_OUTSTANDING + 1)).unwrap_err()
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn one_epoch_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
         error => panic!("{error}"),
     };
     assert_eq!(missing, 16, "the first switch");
-    assert_eq!(pair.ends[0].acts(Act::Offer), MOST_OUTSTANDING as u64);
+    assert_eq!(pair.ends[0].acts(Act::Offer), MAX_OUTSTANDING as u64);
     assert!(matches!(pair.arm(0, true), Armed::Sleep { head: Some(0), .. }));
     // What fits goes out meanwhile.
     pair.push(0, 50, 10).unwrap();
@@ -36,7 +36,7 @@ fn one_epoch_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     pair.follow(1, &switch).unwrap();
     assert!(pair.commit(1).space, "who waits for an epoch is rung when it is followed");
     assert!(pair.has_room(0));
-    pair.publish(0, 99, 1500 << (MOST_OUTSTANDING + 1));
+    pair.publish(0, 99, 1500 << (MAX_OUTSTANDING + 1));
     assert_eq!(pair.take_all(1), [2, 3, 4, 5, 50, 99]);
 }
 
@@ -44,7 +44,7 @@ fn one_epoch_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
 #[test]
 fn an_epoch_that_was_offered_and_not_used_counts_as_outstanding() {
     let mut pair = Pair::new(growing());
-    for number in 2..=MOST_OUTSTANDING as u64 {
+    for number in 2..=MAX_OUTSTANDING as u64 {
         pair.send(0, number, 1500 << (number - 1)).unwrap();
     }
     let next = pair.epoch(0).size.doubled();
@@ -75,7 +75,7 @@ fn a_caller_that_waits_for_an_epoch_is_woken_when_the_peer_follows() {
         }
     };
     assert!(is_full(&error), "{error}");
-    assert_eq!(drive.port().end().acts(Act::Offer), MOST_OUTSTANDING as u64);
+    assert_eq!(drive.port().end().acts(Act::Offer), MAX_OUTSTANDING as u64);
     drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
     let mut buffer = Vec::new();
     let mut answered = 0;
@@ -92,11 +92,11 @@ fn a_caller_that_waits_for_an_epoch_is_woken_when_the_peer_follows() {
 #[test]
 fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     let mut pair = Pair::new(growing());
-    for id in 0..MOST_ATTACHED as u64 {
+    for id in 0..MAX_ATTACHED as u64 {
         pair.attach(0, id, 100).unwrap();
     }
     assert_eq!(pair.attach(0, 99, 100), Err(PushError::Full { missing: 16 }));
-    assert_eq!(pair.ends[0].acts(Act::Pass), MOST_ATTACHED as u64);
+    assert_eq!(pair.ends[0].acts(Act::Pass), MAX_ATTACHED as u64);
     assert!(matches!(pair.arm(0, true), Armed::Sleep { head: Some(0), .. }));
     // The lane itself has room.
     pair.push(0, 50, 0).unwrap();
@@ -107,7 +107,7 @@ fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
     assert!(pair.commit(1).space, "it is the first of many in the lane, and its taker is heard");
     assert!(pair.has_room(0));
     pair.attach(0, 99, 100).unwrap();
-    assert_eq!(pair.lanes[0].sent().attaches, MOST_ATTACHED as u64 + 1);
+    assert_eq!(pair.lanes[0].sent().attaches, MAX_ATTACHED as u64 + 1);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
 /// Answers in memory of their own that found the lane full, or too many of their kind, wait like others.
 #[test]
 fn attached_answers_that_found_no_room_are_passed_when_there_is() {
-    for (requests, others) in [(MOST_ATTACHED as u64 * 3, 0), (20, 1000)] {
+    for (requests, others) in [(MAX_ATTACHED as u64 * 3, 0), (20, 1000)] {
         let handler = move |request: &[u8]| {
             let id = u64::from_le_bytes(request.try_into().unwrap());
             let len = if id % 2 == 0 { 6000 } else { others };

@@ -97,7 +97,7 @@ fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so(
 
 /// No end waits here: the check at each quarter of the lane does it.
 #[test]
-fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {
+fn a_sender_that_never_waits_shrinks_within_a_quarter_of_the_lane() {
     let mut drive = drive_in(growing(), echo());
     drive.end_mut().set_shrink_after(10 * MILLI);
     let mut buffer = Vec::new();

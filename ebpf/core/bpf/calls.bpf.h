@@ -4,7 +4,7 @@
 #define BELLWIRE_CALLS_H
 
 /* The maximum number of calls whose reply has not been sampled yet. */
-#define MOST_CALLS 16384
+#define MAX_CALLS 16384
 
 struct call_state {
 	struct direction request;
@@ -17,7 +17,7 @@ struct call_state {
 /* Requests that the server has received, until the client receives the reply. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MOST_CALLS);
+	__uint(max_entries, MAX_CALLS);
 	__type(key, struct call_key);
 	__type(value, struct call_state);
 } calls SEC(".maps");
@@ -26,7 +26,7 @@ struct {
  * values of both do not fit on the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MOST_CALLS);
+	__uint(max_entries, MAX_CALLS);
 	__type(key, struct call_key);
 	__type(value, struct work);
 } works SEC(".maps");

@@ -4,7 +4,7 @@
 #define BELLWIRE_DELIVERIES_H
 
 /* The maximum number of publications that readers may still take. */
-#define MOST_PUBLISHED 16384
+#define MAX_PUBLISHED 16384
 
 /* What was published, by the creation of the publisher's board and by number. */
 struct published_key {
@@ -24,7 +24,7 @@ struct published {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MOST_PUBLISHED);
+	__uint(max_entries, MAX_PUBLISHED);
 	__type(key, struct published_key);
 	__type(value, struct published);
 } publications SEC(".maps");
@@ -41,7 +41,7 @@ struct delivery {
 /* The last one of each reader that was taken before its publisher reported it: it is joined with the next one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MOST_SESSIONS);
+	__uint(max_entries, MAX_SESSIONS);
 	__type(key, struct session_key);
 	__type(value, struct delivery);
 } early_deliveries SEC(".maps");

@@ -4,9 +4,9 @@
 #define BELLWIRE_SAMPLES_H
 
 /* More calls than one sample stands for: the library skips fewer. */
-#define MOST_WEIGHT (1 << 22)
+#define MAX_WEIGHT (1 << 22)
 /* The maximum number of sessions whose samples have weights. */
-#define MOST_SESSIONS 16384
+#define MAX_SESSIONS 16384
 /* For how long a slow call is the example of its service: about as long as between two scrapes. */
 #define EXEMPLAR_AGE (60 * SECOND)
 
@@ -24,7 +24,7 @@ struct progress {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MOST_SESSIONS);
+	__uint(max_entries, MAX_SESSIONS);
 	__type(key, struct progress_key);
 	__type(value, struct progress);
 } progresses SEC(".maps");
@@ -160,7 +160,7 @@ static __always_inline __u64 sample_weight(const struct call_key *call, __u32 pa
 	if (sequence < known->first)
 		known->first = sequence;
 	__u64 passed = known->last - known->first + 1, weight = 1;
-	if (passed > known->counted && passed - known->counted < MOST_WEIGHT)
+	if (passed > known->counted && passed - known->counted < MAX_WEIGHT)
 		weight = passed - known->counted;
 	known->counted += weight;
 	return weight;

@@ -14,7 +14,7 @@
 //!     for _ in 0..5 {
 //!         std::thread::sleep(Duration::from_secs(1));
 //!         // Attaches to processes that have come meanwhile.
-//!         tracer.tend();
+//!         tracer.maintain();
 //!     }
 //!     for (key, counts) in tracer.counts() {
 //!         for stage in Stage::ALL.iter().copied().filter(|stage| stage.is_of(key.pattern)) {

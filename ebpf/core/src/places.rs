@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 /// The most processes that are remembered.
-const MOST_KNOWN: usize = 4096;
+const MAX_KNOWN: usize = 4096;
 
 /// Where processes run, by process. A process that has exited keeps its place.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Places {
         }
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let place = Place::of(&text);
-        if self.known.len() == MOST_KNOWN {
+        if self.known.len() == MAX_KNOWN {
             self.known.clear();
         }
         self.known.insert(pid, place.clone());

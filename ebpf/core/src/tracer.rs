@@ -363,7 +363,7 @@ impl<'a> Tracer<'a> {
 
     /// Attaches to processes that have come into the scope, and after 2 s without a sample says why. Call it a few
     /// times a second.
-    pub fn tend(&self) {
+    pub fn maintain(&self) {
         let found = self.targets.borrow_mut().find_new(&self.scope);
         if let Err(error) = self.attach_to(found) {
             self.messages.borrow_mut().push(error.to_string());
@@ -468,7 +468,7 @@ impl<'a> Tracer<'a> {
         }
         let ring = builder.build().map_err(kernel("open the ring buffer"))?;
         while continues.get() && !should_stop() {
-            self.tend();
+            self.maintain();
             // The programs wake this thread only if much is waiting.
             match ring.poll(Duration::from_millis(100)).and_then(|()| ring.consume()) {
                 Ok(()) => {}

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
                     drop(answer.send(text));
                 }
                 Some(Event::Stop) => break,
-                None => tracer.tend(),
+                None => tracer.maintain(),
             }
         }
         report_losses(&tracer.losses());

@@ -1,5 +1,5 @@
 use bellwire_core::PeerFault;
-use bellwire_core::lane::{Epoch, LaneTerms, MOST_OUTSTANDING};
+use bellwire_core::lane::{Epoch, LaneTerms, MAX_OUTSTANDING};
 use bellwire_core::wire::Kind;
 
 use crate::rules::{self, Place, Valid};
@@ -93,7 +93,7 @@ impl Reading {
         if now != self.tail {
             let others =
                 if self.terms.least == self.terms.most { 0 } else { self.terms.most.size() };
-            let reach = self.epoch.size.size() + others * MOST_OUTSTANDING as u64;
+            let reach = self.epoch.size.size() + others * MAX_OUTSTANDING as u64;
             match rules::tail(now, self.tail, self.at, reach) {
                 Ok(tail) => self.tail = tail,
                 Err(violation) => self.violation = Some(violation),

@@ -106,7 +106,7 @@ impl Server<'_> {
                 self.driver.give_up_arriving();
                 Ok(())
             }
-            _ => self.driver.end_mut().look(),
+            _ => self.driver.end_mut().load_tail(),
         }
     }
 

@@ -12,8 +12,8 @@ fn send(writer: &mut Transmitter, ring: &Broadcast, sequence: u64) {
     writer.send(ring, sequence, &payload(sequence)).unwrap();
 }
 
-/// A ring that has `before` records, and one thread that writes `more` while the other looks `looks` times.
-fn race(before: u64, more: u64, looks: usize, newest: bool) {
+/// A ring that has `before` records, and one thread that writes `more` while the other polls `polls` times.
+fn race(before: u64, more: u64, polls: usize, newest: bool) {
     check(Some(2), move || {
         let ring = Broadcast::default();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
@@ -39,7 +39,7 @@ fn race(before: u64, more: u64, looks: usize, newest: bool) {
             }
             false
         };
-        for _ in 0..looks {
+        for _ in 0..polls {
             look(newest);
         }
         thread.join().unwrap();

@@ -44,7 +44,7 @@ fn a_batch_rings_once_and_is_seen_whole() {
 
 /// Unbounded; 1 message each way. Arming publishes, and rings for it: no end commits here.
 #[test]
-fn what_is_published_by_arming_wakes() {
+fn records_published_by_arming_wake_the_peer() {
     check_both(None, |sleep| {
         let (mut asking, mut answering) = Session::ends(128, sleep);
         let thread = thread::spawn(move || {

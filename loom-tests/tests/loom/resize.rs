@@ -19,13 +19,13 @@ const HUGE: usize = 96;
 fn poll(end: &mut End, ids: RangeInclusive<u64>) {
     for id in ids {
         assert_eq!(end.take().expect("published before").id, id);
-        end.look_if_owed();
+        end.check_wakes_if_due();
     }
 }
 
 /// Unbounded; 1 record in 128 bytes, 1 in 256, one commit each; no end parks.
 #[test]
-fn what_is_published_around_a_switch_is_seen_whole_or_not_at_all() {
+fn a_record_around_a_switch_is_seen_whole_or_not_at_all() {
     check(None, || {
         let (mut sender, mut receiver) = Session::resizing(128, 128, 512, Sleep::Futex);
         let thread = thread::spawn(move || {
@@ -34,9 +34,9 @@ fn what_is_published_around_a_switch_is_seen_whole_or_not_at_all() {
             sender.send(2, LARGE);
             assert_eq!(sender.epoch(), 2);
         });
-        let mut records = receiver.look(2);
+        let mut records = receiver.poll(2);
         thread.join().unwrap();
-        records.extend(receiver.look(3));
+        records.extend(receiver.poll(3));
         let seen: Vec<_> = records.iter().map(|record| (record.id, record.len)).collect();
         assert_eq!(seen, [(1, 16), (2, 32)]);
     });
@@ -44,7 +44,7 @@ fn what_is_published_around_a_switch_is_seen_whole_or_not_at_all() {
 
 /// Preemption bound 3; 1 record, then 1 that grows the lane; the receiver parks for each.
 #[test]
-fn a_switch_wakes_who_waits_for_data() {
+fn a_switch_ends_a_wait_for_data() {
     check_both(Some(3), |sleep| {
         let (mut sender, mut receiver) = Session::resizing(128, 128, 512, sleep);
         let thread = thread::spawn(move || {
@@ -103,7 +103,7 @@ fn two_ends_that_wait_for_each_other_to_follow_go_on() {
                 while let Some(record) = end.take() {
                     taken += 1;
                     assert_eq!(record.id, taken);
-                    end.look_if_owed();
+                    end.check_wakes_if_due();
                 }
                 taken
             };
@@ -134,7 +134,7 @@ fn two_ends_that_wait_for_each_other_to_follow_go_on() {
 /// Unbounded; the one epoch that may be outstanding is, with a record in it or none: the end that needs the next one
 /// parks for space, and is woken by a receiver that follows and never parks itself.
 #[test]
-fn who_waits_for_an_epoch_is_woken_when_the_other_is_followed() {
+fn a_wait_for_an_epoch_ends_when_the_other_is_followed() {
     for records in [0, 1] {
         check_both(None, move |sleep| {
             let (mut sender, mut receiver) = Session::resizing(128, 128, 512, sleep);
@@ -154,7 +154,7 @@ fn who_waits_for_an_epoch_is_woken_when_the_other_is_followed() {
 /// Unbounded; the same for a message in memory of its own, behind another record, in a lane of 512 bytes that has a
 /// quarter to check.
 #[test]
-fn who_waits_for_an_attachment_to_be_taken_is_woken() {
+fn a_wait_for_an_attachment_to_be_taken_ends() {
     check_both(None, |sleep| {
         let (mut sender, mut receiver) = Session::ends(512, sleep);
         sender.push(1, 0).unwrap();
@@ -197,13 +197,13 @@ fn full_after_a_switch(
 
 /// Preemption bound 3; from 1024 bytes to 128: a look each quarter of the old lane would come too late.
 #[test]
-fn who_waits_for_room_in_a_smaller_lane_is_woken() {
+fn a_wait_for_room_in_a_smaller_lane_ends() {
     full_after_a_switch([1024, 128, 1024], End::shrink, 3, 16);
 }
 
 /// Preemption bound 3; from 128 bytes to 256.
 #[test]
-fn who_waits_for_room_in_a_larger_lane_is_woken() {
+fn a_wait_for_room_in_a_larger_lane_ends() {
     full_after_a_switch([128, 128, 256], |end| end.grow(256), 2, 80);
 }
 
@@ -252,7 +252,7 @@ fn a_close_right_after_a_switch_is_seen() {
 /// Unbounded; one end closes the lane while the other grows, and parks for an epoch that will not be followed: the
 /// Close record wakes it.
 #[test]
-fn a_close_wakes_who_waits_for_an_epoch() {
+fn a_close_ends_a_wait_for_an_epoch() {
     check_both(None, |sleep| {
         let (mut closing, mut waiting) = Session::resizing(128, 128, 512, sleep);
         waiting.send(1, LARGE);

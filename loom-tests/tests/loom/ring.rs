@@ -6,7 +6,7 @@ use loom::thread;
 
 /// Unbounded; 2 messages of 32 bytes in a lane of 128, first lap.
 #[test]
-fn what_is_published_is_seen_whole_or_not_at_all() {
+fn a_record_is_seen_whole_or_not_at_all() {
     check(None, || {
         let (mut sender, mut receiver) = Session::ends(128, Sleep::Futex);
         let thread = thread::spawn(move || {
@@ -15,9 +15,9 @@ fn what_is_published_is_seen_whole_or_not_at_all() {
                 sender.commit();
             }
         });
-        let mut records = receiver.look(2);
+        let mut records = receiver.poll(2);
         thread.join().unwrap();
-        records.extend(receiver.look(3));
+        records.extend(receiver.poll(3));
         let seen: Vec<_> = records.iter().map(|record| (record.id, record.len)).collect();
         assert_eq!(seen, [(1, 16), (2, 16)]);
     });

@@ -66,7 +66,7 @@ fn a_full_lane_has_room_for_its_close() {
 
 /// Unbounded; one message, then the Close record: an end that sees the page closed has both, without waiting.
 #[test]
-fn who_sees_a_closed_page_has_every_record() {
+fn a_closed_page_is_seen_after_every_record() {
     check(None, || {
         let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
         let thread = thread::spawn(move || {

@@ -35,7 +35,7 @@ fn room_given_back_by_quarters_wakes() {
 /// Unbounded; lane 128, 6 records of 16 given back one by one: every other release skips the check, and the record
 /// needs the room that an unchecked release frees.
 #[test]
-fn releases_that_do_not_look_lose_no_wake() {
+fn releases_without_a_check_lose_no_wake() {
     parked_for_space(None, (128, 0, 0), 1);
 }
 
@@ -56,7 +56,7 @@ fn one_release_of_everything_wakes() {
 /// bytes are published after that, and the largest record needs only the first 16 of them: a check once per half lane
 /// would still do, once per three quarters would not.
 #[test]
-fn a_look_comes_before_the_published_records_end() {
+fn a_check_comes_before_the_published_records_end() {
     check_both(Some(3), |sleep| {
         let (mut sender, mut receiver) = Session::ends_with([256, 128], sleep);
         sender.publish(1..=12, 0);

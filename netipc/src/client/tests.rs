@@ -1,4 +1,4 @@
-//! A reader, at providers of Bellwire that serve netipc, and at providers that lie.
+//! A reader, at providers of Bellwire that serve netipc, and at misbehaving providers.
 
 use std::path::Path;
 use std::thread;
@@ -85,7 +85,7 @@ fn a_reader_gets_what_a_provider_of_both_protocols_serves() {
 type Ack = fn(&[u8]) -> Vec<u8>;
 
 /// Plays a provider that answers a HELLO with one datagram, and the request with others.
-fn liar(dir: &Path, ack: Ack, answers: Vec<Vec<u8>>) -> thread::JoinHandle<()> {
+fn misbehaving_server(dir: &Path, ack: Ack, answers: Vec<Vec<u8>>) -> thread::JoinHandle<()> {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     let path = dir.join("cgroups-snapshot.sock");
     let _ = std::fs::remove_file(&path);
@@ -120,7 +120,7 @@ fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_reader_takes_nothing_from_a_provider_that_lies() {
+fn a_reader_takes_nothing_from_a_misbehaving_provider() {
     use crate::wire::{Header, RESPONSE};
     use zerocopy::IntoBytes;
     let dir = tempfile::tempdir().unwrap();
@@ -142,20 +142,23 @@ fn a_reader_takes_nothing_from_a_provider_that_lies() {
         ("a count that is not there", honest, vec![with(good.clone(), 36, 9)]),
     ];
     for (name, ack, answers) in lies {
-        let liar = liar(dir.path(), ack, answers);
+        let misbehaving_server = misbehaving_server(dir.path(), ack, answers);
         let error = client(dir.path()).snapshot(|_| panic!("{name}: it was read")).unwrap_err();
         let is_told =
             matches!(error, ClientError::Violation { .. } | ClientError::Malformed { .. });
         assert!(is_told, "{name}: {error}");
         assert_eq!(error.fault(), bellwire_core::Fault::Peer, "{name}");
-        liar.join().unwrap();
+        misbehaving_server.join().unwrap();
     }
-    let refused =
-        liar(dir.path(), |hello| refuse_hello(hello, Status::AuthFailed).to_vec(), vec![]);
+    let refused = misbehaving_server(
+        dir.path(),
+        |hello| refuse_hello(hello, Status::AuthFailed).to_vec(),
+        vec![],
+    );
     let error = client(dir.path()).snapshot(|_| ()).unwrap_err();
     assert!(matches!(error, ClientError::Refused { status: Status::AuthFailed, .. }), "{error}");
     refused.join().unwrap();
-    let gone = liar(dir.path(), honest, vec![]);
+    let gone = misbehaving_server(dir.path(), honest, vec![]);
     let error = client(dir.path()).snapshot(|_| ()).unwrap_err();
     assert!(matches!(error, ClientError::Gone { .. }), "{error}");
     gone.join().unwrap();

@@ -14,7 +14,7 @@ use super::writer::{Area, narrow};
 use super::{HEADER_LEN, ITEM_LEN, Index, LAYOUT, Meta, Mode, check_name, check_path};
 
 /// If more than one in this many cgroups is new or gone, the snapshot is validated as a whole, which is then no slower.
-const MOST_NEW: usize = 4;
+const MAX_NEW: usize = 4;
 
 /// What differs. Each added cgroup is valid by itself; whether it fits the others is for [`Index::apply`] to check.
 pub(super) struct Changes<'a> {
@@ -75,7 +75,7 @@ impl<'a> Changes<'a> {
                 }
             }
             if order == Ordering::Less {
-                if changes.added.len() > items.len() / MOST_NEW {
+                if changes.added.len() > items.len() / MAX_NEW {
                     return None;
                 }
                 changes.added.push(Added::check(place, item, pairs, strings)?);
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stayed_is_not_validated_again() {
+    fn unchanged_cgroups_are_not_validated_again() {
         let mut entries = synthetic::entries(1_010, 7);
         let others = entries.split_off(1_000);
         let meta = Meta::now(Mode::V2);

@@ -37,14 +37,14 @@ impl Snapshot for CgroupsSnapshot {
         index.update(bytes)
     }
 
-    const TELLS_CHANGES: bool = true;
+    const PUBLISHES_DELTAS: bool = true;
 
-    fn changes(index: &Index, bytes: &[u8]) -> Option<Vec<u8>> {
-        index.changes(bytes)
+    fn delta(index: &Index, bytes: &[u8]) -> Option<Vec<u8>> {
+        index.delta(bytes)
     }
 
-    fn update_by(index: &mut Index, changes: &[u8]) -> bool {
-        index.update_by(changes)
+    fn apply_delta(index: &mut Index, changes: &[u8]) -> bool {
+        index.apply_delta(changes)
     }
 
     fn to_bytes(index: &Index) -> Vec<u8> {

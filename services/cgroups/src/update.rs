@@ -36,7 +36,7 @@ impl Index {
 
     /// Returns what a provider tells the readers of this index's snapshot, of how the one in `bytes` differs from it; `None` if
     /// much does, or if it is malformed.
-    pub fn changes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub fn delta(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         Changes::between(self, bytes)?.encode(self)
     }
 
@@ -45,7 +45,7 @@ impl Index {
     ///
     /// Returns false, and leaves this index unchanged, if `changes` are malformed or those of another snapshot.
     #[must_use]
-    pub fn update_by(&mut self, changes: &[u8]) -> bool {
+    pub fn apply_delta(&mut self, changes: &[u8]) -> bool {
         Changes::parse(self, changes).is_some_and(|changes| self.apply(&changes))
     }
 

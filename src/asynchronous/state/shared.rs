@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::Mutex as Line;
 use tokio::task::AbortHandle;
 
-use super::{Kind, MOST_UNPUBLISHED, State};
+use super::{Kind, MAX_UNPUBLISHED, State};
 use crate::{Backpressure, CallError, Service, Session};
 
 pub(in crate::asynchronous) struct Shared<S: Service> {
@@ -55,8 +55,8 @@ impl<S: Service> Shared<S> {
         is_timed: bool,
     ) -> Polled<R> {
         let (mut state, mut woken) = (self.lock(), Vec::new());
-        while state.looks_alone() {
-            let found = state.look_for(kind, ticket, &mut woken);
+        while state.polls_alone() {
+            let found = state.poll_for(kind, ticket, &mut woken);
             drop(state);
             woken.drain(..).for_each(Waker::wake);
             if let Some(answer) = found {
@@ -106,7 +106,7 @@ impl<S: Service> Shared<S> {
         if state.written == 0 {
             state.wake_driver();
         }
-        if state.written % MOST_UNPUBLISHED == 0 {
+        if state.written % MAX_UNPUBLISHED == 0 {
             state.session.publish();
         }
         state.written += 1;
@@ -125,7 +125,7 @@ impl<S: Service> Drop for Shared<S> {
     fn drop(&mut self) {
         // A forked child has none of its parent's threads, and so no runtime.
         if let Some(driver) = self.driver.get() {
-            if self.lock().session.link().is_here() {
+            if self.lock().session.link().is_owner_process() {
                 driver.abort();
             }
         }

@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use bellwire_core::call::Ticket;
-use bellwire_core::drive::Look;
+use bellwire_core::drive::SpinPoll;
 
 use super::State;
 use crate::session::Replied;
@@ -11,15 +11,15 @@ use crate::transport::clock;
 use crate::{CallError, Executed, Service};
 
 /// Answers that the driver distributes before other tasks have their turn.
-const MOST_PER_TURN: usize = 64;
+const MAX_PER_TURN: usize = 64;
 /// Steps without sleep after which tasks that wait set their timers: about a millisecond, unless answers keep coming.
 const STEPS_BEFORE_TIMERS: u32 = 256;
 
 /// The driver's next step.
 pub(in crate::asynchronous) enum Step {
     Again,
-    /// Look again and again for answers, and step when [`State::look`] says so.
-    Look,
+    /// Poll again and again for answers, and step when [`State::poll_once`] says so.
+    Poll,
     /// Let other tasks run, then step again.
     Yield,
     Sleep,
@@ -29,11 +29,11 @@ pub(in crate::asynchronous) enum Step {
 }
 
 impl<S: Service> State<S> {
-    /// Looks once for answers, between two steps of the driver.
-    pub(in crate::asynchronous) fn look(&mut self) -> Look {
-        let look = self.session.drive.look();
-        self.ran_out |= look == Look::RanOut;
-        look
+    /// Polls once for answers, between two steps of the driver.
+    pub(in crate::asynchronous) fn poll_once(&mut self) -> SpinPoll {
+        let found = self.session.drive.poll_once();
+        self.ran_out |= found == SpinPoll::RanOut;
+        found
     }
 
     /// Distributes the answers that have arrived, and looks for more or arms the session. Adds the tasks to wake to
@@ -69,7 +69,7 @@ impl<S: Service> State<S> {
         if self.is_departed {
             return match self.take_answers(woken) {
                 Ok(0) => {
-                    self.session.drive.end_mut().depart();
+                    self.session.drive.end_mut().peer_gone();
                     self.fail(CallError::PeerGone { executed: Executed::Maybe }, woken)
                 }
                 Ok(_) => Step::Again,
@@ -88,7 +88,7 @@ impl<S: Service> State<S> {
             }
         }
         let armed = match self.flushes.iter().map(|flush| flush.position).min() {
-            Some(position) => self.session.arm_for_taken(position, self.room.is_some()),
+            Some(position) => self.session.arm_for_consumed(position, self.room.is_some()),
             None if self.room.is_some() => self.session.arm_for_room(),
             None => self.session.arm(),
         };
@@ -122,9 +122,9 @@ impl<S: Service> State<S> {
             return None;
         }
         if !self.spins {
-            self.look_by_itself();
+            self.start_polling();
         }
-        Some(if has_taken { Step::Yield } else { Step::Look })
+        Some(if has_taken { Step::Yield } else { Step::Poll })
     }
 
     /// From now on, answers are rung for.
@@ -146,7 +146,7 @@ impl<S: Service> State<S> {
 
     fn take_answers(&mut self, woken: &mut Vec<Waker>) -> Result<usize, CallError> {
         let mut taken = 0;
-        while taken < MOST_PER_TURN {
+        while taken < MAX_PER_TURN {
             let before = taken;
             let calls = &mut self.calls;
             match self.session.try_reply_to(|of, response| calls.answer(of, response, woken))? {
@@ -193,7 +193,7 @@ impl<S: Service> State<S> {
     }
 
     /// Handles the end of the runtime or of the driver's task.
-    pub(in crate::asynchronous) fn desert(&mut self, woken: &mut Vec<Waker>) {
+    pub(in crate::asynchronous) fn abort_all(&mut self, woken: &mut Vec<Waker>) {
         if self.over.is_none() {
             self.fail(CallError::Cancelled { executed: Executed::Maybe }, woken);
         }

@@ -70,8 +70,8 @@ impl Reactor {
         };
         self.cannot_accept = false;
         listener.queued += 1;
-        let news = ServerStats { backlog_peak: listener.queued, ..ServerStats::default() };
-        self.shared.stats().add(at, &news);
+        let delta = ServerStats { backlog_peak: listener.queued, ..ServerStats::default() };
+        self.shared.stats().add(at, &delta);
         let admission = listener.admission;
         let has_room = self.slots.len() < self.config.max_sessions;
         let session = self.next_session;
@@ -147,8 +147,8 @@ impl Reactor {
     }
 
     pub(super) fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
-        let (handshake, look) = (self.handshake_deadline(), self.quotas.next_look(now));
-        let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, look];
+        let (handshake, reclaim) = (self.handshake_deadline(), self.quotas.reclaim_due(now));
+        let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, reclaim];
         let next = soon.into_iter().flatten().min();
         #[cfg(feature = "log")]
         let next = self.log.due().into_iter().chain(next).min();
@@ -165,7 +165,7 @@ impl Reactor {
             self.retry_due(now);
         }
         if self.unread_at.is_some_and(|at| now >= at) {
-            self.end_unread(now);
+            self.end_stalled(now);
         }
         self.quotas.reclaim(now);
         self.begin_delayed(now);

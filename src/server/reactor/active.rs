@@ -15,8 +15,8 @@ use crate::transport::clock;
 
 /// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
 /// many, all of which a round polls.
-const ROUNDS_BEFORE_COLD: u32 = 4096;
-const LEAST_BEFORE_COLD: u32 = 256;
+const ROUNDS_BEFORE_ARMED: u32 = 4096;
+const LEAST_BEFORE_ARMED: u32 = 256;
 /// How soon a paused session is retried.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(50);
 
@@ -32,17 +32,17 @@ impl Reactor {
         }
     }
 
-    /// Returns whether a session was without work long enough and could be armed: then it is no longer hot.
-    pub(super) fn is_cold(&mut self, slot: usize) -> bool {
-        let hot = u32::try_from(self.clients.hot()).unwrap_or(u32::MAX);
-        let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
+    /// Returns whether a session was without work long enough and could be armed: then it is no longer active.
+    pub(super) fn arm_if_idle(&mut self, slot: usize) -> bool {
+        let active = u32::try_from(self.clients.active()).unwrap_or(u32::MAX);
+        let rounds = (ROUNDS_BEFORE_ARMED / active.max(1)).max(LEAST_BEFORE_ARMED);
         let Some(session) = self.session(slot) else { return true };
         let is_idle =
             matches!(session.schedule, Schedule::Active { idle_turns } if idle_turns >= rounds);
         if !is_idle || !matches!(session.arm(), Ok(false)) {
             return false;
         }
-        self.note_unread(slot, clock::now());
+        self.watch_for_stall(slot, clock::now());
         true
     }
 
@@ -56,9 +56,9 @@ impl Reactor {
         }
     }
 
-    /// Polls the hot sessions for a bounded time. Returns true when there is work.
+    /// Polls the active sessions for a bounded time. Returns true when there is work.
     pub(super) fn spin_for_work(&mut self) -> bool {
-        if self.clients.hot() == 0 {
+        if self.clients.active() == 0 {
             return false;
         }
         let Self { clients, slots, outbox, spins: [for_clients, for_workers], .. } = self;
@@ -77,12 +77,13 @@ impl Reactor {
                 return true;
             }
             std::hint::spin_loop();
-            if !counter.count() && !spin.yields_at_once() {
+            if !counter.count() && !spin.yields_first() {
                 continue;
             }
-            let has_news = self.listeners.iter().any(|listener| listener.store.has_news());
-            if has_news || self.shared.stop.get().is_some() {
-                self.spread_news();
+            let has_published =
+                self.listeners.iter().any(|listener| listener.store.has_published());
+            if has_published || self.shared.stop.get().is_some() {
+                self.wake_subscribers();
                 return true;
             }
             let poll_after_yield = || {
@@ -96,14 +97,14 @@ impl Reactor {
     }
 
     /// Gives a turn to sessions whose clients may await the new snapshot: they did not ring for it.
-    pub(super) fn spread_news(&mut self) {
+    pub(super) fn wake_subscribers(&mut self) {
         for at in 0..self.listeners.len() {
-            if !self.listeners.get(at).is_some_and(|listener| listener.store.take_news()) {
+            if !self.listeners.get(at).is_some_and(|listener| listener.store.take_published()) {
                 continue;
             }
             let readers = self.slots.iter_mut().filter(|(_, entry)| entry.listener == at);
             let moved = readers.filter_map(|(slot, entry)| match &mut entry.state {
-                SlotState::Open(open) => open.hear_news().then_some(slot),
+                SlotState::Open(open) => open.mark_published().then_some(slot),
                 _ => None,
             });
             for slot in moved.collect::<Vec<_>>() {
@@ -112,14 +113,14 @@ impl Reactor {
         }
     }
 
-    /// Flushes counters and shrinks lanes that have been oversized for long, for some of the hot sessions at a time.
+    /// Flushes counters and shrinks lanes that have been oversized for long, for some of the active sessions at a time.
     /// An idle session costs nothing, and keeps its lane until it is used or trimmed.
-    pub(super) fn look_after_some(&mut self, now: Instant) {
-        for place in self.clients.some_hot() {
-            let Some(slot) = self.clients.hot_at(place) else { return };
+    pub(super) fn maintain_some(&mut self, now: Instant) {
+        for place in self.clients.next_active_batch() {
+            let Some(slot) = self.clients.active_at(place) else { return };
             self.flush_stats(slot);
             if let Some(session) = self.session(slot) {
-                session.tend(now);
+                session.maintain(now);
             }
         }
     }
@@ -145,32 +146,32 @@ impl Reactor {
             if self.is_current(place) {
                 if let Some(entry) = self.slots.get_mut(place.slot) {
                     entry.is_retried = false;
-                    self.hear(place);
+                    self.mark_ready(place);
                 }
             }
         }
     }
 
-    /// Arms all hot sessions. Returns true when one of them has work already.
+    /// Arms all active sessions. Returns true when one of them has work already.
     pub(super) fn arm_all(&mut self, now: Instant) -> bool {
         let mut moved = false;
-        for slot in self.clients.all_hot() {
+        for slot in self.clients.all_active() {
             if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
                 // A session that is over is handled in its turn.
                 moved |= session.arm().unwrap_or(true);
             }
         }
         if !moved {
-            while let Some(slot) = self.clients.any_hot() {
+            while let Some(slot) = self.clients.any_active() {
                 self.deactivate(slot);
-                self.note_unread(slot, now);
+                self.watch_for_stall(slot, now);
             }
         }
         moved
     }
 }
 
-/// Returns whether a hot session has moved, or there is an answer of a worker or a future. The sessions before it prefetch until the next poll.
+/// Returns whether an active session has moved, or there is an answer of a worker or a future. The sessions before it prefetch until the next poll.
 #[inline]
 fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) -> bool {
     for sessions in clients.by_client() {

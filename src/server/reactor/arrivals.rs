@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 use bellwire_core::wire::RefuseCode;
 use bellwire_core::{Instant, Spin, SpinPolicy};
 
@@ -22,7 +22,7 @@ use crate::transport::object::AsObject;
 use crate::transport::poll::{Events, Interest, Trigger};
 
 /// The most clients in the handshake at once.
-const MOST_HANDSHAKES: usize = 256;
+const MAX_HANDSHAKES: usize = 256;
 /// Accepting resumes when so few are left.
 const FEW_HANDSHAKES: usize = 192;
 /// How long a connection keeps its place when the handshake is full.
@@ -106,7 +106,7 @@ impl Reactor {
             }
             let place = first.remove();
             if self.is_in_handshake(place) && self.poll_handshake(place) {
-                self.hear(place);
+                self.mark_ready(place);
             }
         }
     }
@@ -124,7 +124,7 @@ impl Reactor {
 
     /// Returns the oldest connection in the handshake of the client that has the most of them, and until when it keeps its
     /// place: so a client with many connections loses a place, not one with a single connection.
-    fn first_of_the_most(&mut self) -> Option<(Instant, Place)> {
+    fn oldest_of_largest_client(&mut self) -> Option<(Instant, Place)> {
         let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
         for &(since, place) in &self.arrivals.order {
             if self.is_in_handshake(place) {
@@ -137,7 +137,7 @@ impl Reactor {
         let (count, since, place) = most?;
         let slot = self.slots.get(place.slot)?;
         let is_silent = matches!(&slot.state, SlotState::Handshake(open) if open.is_silent());
-        let many = count >= MOST_HANDSHAKES / 4;
+        let many = count >= MAX_HANDSHAKES / 4;
         let grace = if many && is_silent { GRACE_OF_SILENT } else { GRACE };
         Some((since.after(grace), place))
     }
@@ -150,10 +150,10 @@ impl Reactor {
     /// Returns when connections can be accepted again, if too many are in the handshake now. Newcomers wait at the
     /// endpoint until one completes or loses its place, so many silent clients keep nobody out.
     pub(super) fn handshakes_full_until(&mut self, now: Instant) -> Option<Instant> {
-        if self.arrivals.count < MOST_HANDSHAKES {
+        if self.arrivals.count < MAX_HANDSHAKES {
             return None;
         }
-        let (until, place) = self.first_of_the_most()?;
+        let (until, place) = self.oldest_of_largest_client()?;
         if now < until {
             return Some(until);
         }
@@ -226,7 +226,7 @@ impl Reactor {
                 self.one_arrives_less();
                 self.open(slot);
                 self.watch_process(slot, process);
-                self.look_at_unwatched();
+                self.check_unwatched();
             }
             #[cfg(feature = "netipc")]
             Progress::Netipc(netipc) => {
@@ -266,7 +266,7 @@ impl Reactor {
         self.count(session.row, &ServerStats { admitted: 1, ..session.gauges() });
         self.clients.activate(client, slot);
         if watched.is_err() {
-            self.end(slot, Why::Gone);
+            self.end(slot, EndReason::Gone);
         }
     }
 

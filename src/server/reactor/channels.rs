@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 
 use super::active::RETRY_AFTER;
 use super::{Reactor, Slot, SlotState};
 use crate::server::source::{Place, Source};
-use crate::transport::link::{Heard, Link};
+use crate::transport::link::{DrainOutcome, Link};
 use crate::transport::poll::{Interest, Poller, Trigger};
 
 /// The longest interval at which a session is checked whose channel is not polled.
@@ -15,10 +15,10 @@ const LAST_RETRY_AFTER: Duration = Duration::from_millis(1_600);
 
 impl Reactor {
     /// Handles a channel on which something may have arrived.
-    pub(super) fn hear(&mut self, place: Place) {
+    pub(super) fn mark_ready(&mut self, place: Place) {
         if let Some(entry) = self.slots.get_mut(place.slot) {
             if !std::mem::replace(&mut entry.is_heard, true) {
-                self.clients.hear(entry.client, place);
+                self.clients.mark_ready(entry.client, place);
             }
         }
     }
@@ -33,13 +33,13 @@ impl Reactor {
         entry.is_heard = false;
         match &mut entry.state {
             SlotState::Open(session) => match session.read_control() {
-                Ok(Heard::Nothing) => self.unmute_socket(place),
-                Ok(Heard::Flood) => {
+                Ok(DrainOutcome::Nothing) => self.unmute_socket(place),
+                Ok(DrainOutcome::Flood) => {
                     self.unmute_socket(place);
-                    self.hear(place);
+                    self.mark_ready(place);
                 }
-                Ok(Heard::More) => self.mute_socket(place),
-                Ok(Heard::End) => self.depart(slot),
+                Ok(DrainOutcome::More) => self.mute_socket(place),
+                Ok(DrainOutcome::End) => self.peer_gone(slot),
                 Err(why) => self.end(slot, why),
             },
             SlotState::Handshake(_) => self.advance_handshake(slot),
@@ -53,7 +53,7 @@ impl Reactor {
     fn unmute_socket(&mut self, place: Place) {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         if std::mem::take(&mut entry.is_muted) && self.listen(place, true).is_err() {
-            return self.end(place.slot, Why::Gone);
+            return self.end(place.slot, EndReason::Gone);
         }
         self.go_on(place.slot);
     }
@@ -65,7 +65,7 @@ impl Reactor {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         let is_news = !std::mem::replace(&mut entry.is_muted, true);
         if is_news && self.listen(place, false).is_err() {
-            return self.end(place.slot, Why::Gone);
+            return self.end(place.slot, EndReason::Gone);
         }
         let Some(session) = self.session(place.slot) else { return };
         let (comes_back, is_paused) = (needs_channel(session.link()), session.is_paused());
@@ -104,5 +104,5 @@ impl Reactor {
 
 /// Returns whether the channel carries needed events: rings, or the client's end.
 fn needs_channel(link: &Link) -> bool {
-    link.event().is_none() || !Poller::HEARS_END
+    link.event().is_none() || !Poller::REPORTS_HANGUP
 }

@@ -10,7 +10,7 @@ use crate::server::source::Place;
 use crate::transport::peer::User;
 
 /// Sessions maintained at a time.
-const MOST_SEEN: usize = 64;
+const MAX_MAINTAINED: usize = 64;
 
 /// What counts as one client: a process of this user or of root; otherwise all processes of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,8 +30,8 @@ pub(super) struct Clients {
     /// Clients that had their share, in turn. One without work stays until its turn comes and is not new before.
     old: VecDeque<usize>,
     /// The number of polled sessions of all clients.
-    hot: usize,
-    /// The position among those of the next [`Clients::some_hot`].
+    active: usize,
+    /// The position among those of the next [`Clients::next_active_batch`].
     seen: usize,
 }
 
@@ -41,9 +41,9 @@ pub(super) struct Busy {
     pub(super) client: usize,
     pub(super) user: User,
     /// The number of its channels with an event.
-    pub(super) heard: usize,
+    pub(super) ready: usize,
     /// The number of its polled sessions.
-    pub(super) hot: usize,
+    pub(super) active: usize,
 }
 
 struct Client {
@@ -51,10 +51,10 @@ struct Client {
     user: User,
     connections: usize,
     /// The slots of its polled sessions, and whose turn is next.
-    hot: Vec<usize>,
+    active: Vec<usize>,
     next: usize,
     /// Its connections whose channels have an event.
-    heard: VecDeque<Place>,
+    ready: VecDeque<Place>,
     is_busy: bool,
 }
 
@@ -93,8 +93,8 @@ impl Clients {
     /// Polls a session of the client from now on.
     pub(super) fn activate(&mut self, at: usize, slot: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
-        client.hot.push(slot);
-        self.hot += 1;
+        client.active.push(slot);
+        self.active += 1;
         self.make_busy(at);
     }
 
@@ -102,21 +102,21 @@ impl Clients {
     pub(super) fn deactivate(&mut self, at: usize, slot: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
         // Usually the one whose turn it was, or the last.
-        let is_it = |place: &usize| client.hot.get(*place) == Some(&slot);
-        let last = client.hot.len().checked_sub(1);
+        let is_it = |place: &usize| client.active.get(*place) == Some(&slot);
+        let last = client.active.len().checked_sub(1);
         let likely = client.next.checked_sub(1).filter(is_it).or(last.filter(is_it));
-        let place = likely.or_else(|| client.hot.iter().position(|hot| *hot == slot));
+        let place = likely.or_else(|| client.active.iter().position(|active| *active == slot));
         if let Some(place) = place {
-            client.hot.swap_remove(place);
+            client.active.swap_remove(place);
             client.next -= usize::from(place < client.next);
-            self.hot -= 1;
+            self.active -= 1;
         }
     }
 
     /// Notes an event on the channel of one of the client's connections.
-    pub(super) fn hear(&mut self, at: usize, place: Place) {
+    pub(super) fn mark_ready(&mut self, at: usize, place: Place) {
         if let Some(client) = self.all.get_mut(at) {
-            client.heard.push_back(place);
+            client.ready.push_back(place);
             self.make_busy(at);
         }
     }
@@ -148,71 +148,71 @@ impl Clients {
             let new = self.new.pop_front();
             let is_new = new.is_some();
             let client = new.or_else(|| self.old.pop_front())?;
-            let Some(Client { user, hot, heard, is_busy, .. }) = self.all.get_mut(client) else {
+            let Some(Client { user, active, ready, is_busy, .. }) = self.all.get_mut(client) else {
                 continue;
             };
-            let (user, hot, heard) = (*user, hot.len(), heard.len());
-            let has_work = hot + heard > 0;
+            let (user, active, ready) = (*user, active.len(), ready.len());
+            let has_work = active + ready > 0;
             if has_work || is_new {
                 self.old.push_back(client);
             } else {
                 *is_busy = false;
             }
             if has_work {
-                return Some(Busy { client, user, heard, hot });
+                return Some(Busy { client, user, ready, active });
             }
         }
     }
 
     /// Returns the client's next connection with an event on its channel.
-    pub(super) fn next_heard(&mut self, at: usize) -> Option<Place> {
-        self.all.get_mut(at)?.heard.pop_front()
+    pub(super) fn next_ready(&mut self, at: usize) -> Option<Place> {
+        self.all.get_mut(at)?.ready.pop_front()
     }
 
     /// Returns the client's session whose turn it is.
     #[inline]
-    pub(super) fn next_hot(&mut self, at: usize) -> Option<usize> {
+    pub(super) fn next_active(&mut self, at: usize) -> Option<usize> {
         let client = self.all.get_mut(at)?;
-        if client.next >= client.hot.len() {
+        if client.next >= client.active.len() {
             client.next = 0;
         }
-        let slot = *client.hot.get(client.next)?;
+        let slot = *client.active.get(client.next)?;
         client.next += 1;
         Some(slot)
     }
 
     /// Returns how many sessions of all clients are polled.
     #[inline]
-    pub(super) fn hot(&self) -> usize {
-        self.hot
+    pub(super) fn active(&self) -> usize {
+        self.active
     }
 
     /// Returns all polled sessions by client.
     #[inline]
     pub(super) fn by_client(&self) -> impl Iterator<Item = &[usize]> {
-        self.listed().filter_map(|at| Some(self.all.get(at)?.hot.as_slice()))
+        self.listed().filter_map(|at| Some(self.all.get(at)?.active.as_slice()))
     }
 
     /// Returns all polled sessions one by one.
-    pub(super) fn all_hot(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn all_active(&self) -> impl Iterator<Item = usize> {
         self.by_client().flatten().copied()
     }
 
     /// Returns the positions of some polled sessions in turn, or of all when they are few.
-    pub(super) fn some_hot(&mut self) -> Range<usize> {
-        let from = if self.seen >= self.hot { 0 } else { self.seen };
-        self.seen = self.hot.min(from + MOST_SEEN);
+    pub(super) fn next_active_batch(&mut self) -> Range<usize> {
+        let from = if self.seen >= self.active { 0 } else { self.seen };
+        self.seen = self.active.min(from + MAX_MAINTAINED);
         from..self.seen
     }
 
     /// Returns the polled session at this position.
-    pub(super) fn hot_at(&self, place: usize) -> Option<usize> {
-        self.all_hot().nth(place)
+    pub(super) fn active_at(&self, place: usize) -> Option<usize> {
+        self.all_active().nth(place)
     }
 
     /// Returns one of the most recently added polled sessions.
-    pub(super) fn any_hot(&self) -> Option<usize> {
-        self.by_client().filter_map(|hot| hot.last().copied()).last()
+    pub(super) fn any_active(&self) -> Option<usize> {
+        self.by_client().filter_map(|active| active.last().copied()).last()
     }
 
     #[inline]
@@ -223,8 +223,8 @@ impl Clients {
 
 impl Client {
     fn new(key: Key, user: User) -> Self {
-        let (hot, heard) = (Vec::new(), VecDeque::new());
-        Self { key, user, connections: 0, hot, next: 0, heard, is_busy: false }
+        let (active, ready) = (Vec::new(), VecDeque::new());
+        Self { key, user, connections: 0, active, next: 0, ready, is_busy: false }
     }
 }
 
@@ -257,12 +257,12 @@ mod tests {
     #[test]
     fn a_client_with_many_sessions_has_its_share_of_a_round_and_each_of_them_its_turn() {
         let (mut clients, [many, one]) = two();
-        assert!(clients.is_contended() && clients.hot() == 11);
+        assert!(clients.is_contended() && clients.active() == 11);
         let mut served = Vec::new();
         for _ in 0..10 {
             assert_eq!(next_two(&mut clients), [many, one]);
-            served.extend((0..2).map(|_| clients.next_hot(many).unwrap()));
-            assert_eq!(clients.next_hot(one), Some(100));
+            served.extend((0..2).map(|_| clients.next_active(many).unwrap()));
+            assert_eq!(clients.next_active(one), Some(100));
         }
         for session in 0..10 {
             assert_eq!(served.iter().filter(|it| **it == session).count(), 2, "{served:?}");
@@ -270,38 +270,41 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_to_be_done_for_it_is_passed_over() {
+    fn a_client_without_work_is_passed_over() {
         let (mut clients, [many, one]) = two();
-        assert_eq!(clients.next_hot(one), Some(100));
+        assert_eq!(clients.next_active(one), Some(100));
         clients.deactivate(one, 100);
         assert_eq!(next_two(&mut clients), [many, many]);
         assert_eq!(clients.next().unwrap().client, many);
         assert!(!clients.is_contended());
         let place = Place::new(100, 1);
-        clients.hear(one, place);
+        clients.mark_ready(one, place);
         assert!(clients.is_contended());
-        assert_eq!(clients.next(), Some(Busy { client: one, user: User::own(), heard: 1, hot: 0 }));
-        assert!(clients.next_heard(one) == Some(place) && clients.next_heard(one).is_none());
+        assert_eq!(
+            clients.next(),
+            Some(Busy { client: one, user: User::own(), ready: 1, active: 0 })
+        );
+        assert!(clients.next_ready(one) == Some(place) && clients.next_ready(one).is_none());
         clients.leave(one);
         assert_eq!(next_two(&mut clients), [many, many]);
     }
 
     #[test]
-    fn who_had_nothing_goes_before_the_others_once_and_not_again_before_their_turn() {
+    fn a_newly_busy_client_goes_first_once_and_not_again_before_the_others() {
         let (mut clients, [many, one]) = two();
         let other = clients.join(&caller(3));
         assert_eq!(next_two(&mut clients), [many, one]);
-        let heard = |clients: &mut Clients| {
-            clients.hear(other, Place::new(200, 1));
+        let ready = |clients: &mut Clients| {
+            clients.mark_ready(other, Place::new(200, 1));
             let Busy { client, .. } = clients.next().unwrap();
             if client == other {
-                assert!(clients.next_heard(other).is_some());
+                assert!(clients.next_ready(other).is_some());
             }
             client
         };
-        assert_eq!(heard(&mut clients), other);
+        assert_eq!(ready(&mut clients), other);
         // Heard again immediately: the others have their turns first.
-        assert_eq!([(); 3].map(|()| heard(&mut clients)), [many, one, other]);
+        assert_eq!([(); 3].map(|()| ready(&mut clients)), [many, one, other]);
     }
 
     #[test]
@@ -309,7 +312,7 @@ mod tests {
         let (mut clients, [many, _]) = two();
         let mut served = Vec::new();
         for _ in 0..9 {
-            let slot = clients.next_hot(many).unwrap();
+            let slot = clients.next_active(many).unwrap();
             served.push(slot);
             if slot % 3 == 0 {
                 clients.deactivate(many, slot);
@@ -317,7 +320,7 @@ mod tests {
         }
         // A session that was not the last to have its turn.
         clients.deactivate(many, 1);
-        let mut left = [(); 5].map(|()| clients.next_hot(many).unwrap());
+        let mut left = [(); 5].map(|()| clients.next_active(many).unwrap());
         left.sort_unstable();
         assert_eq!(left, [2, 4, 5, 7, 8]);
         served.sort_unstable();
@@ -326,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_polled_are_looked_after_a_few_at_a_time() {
+    fn all_polled_sessions_are_maintained_a_few_at_a_time() {
         let mut clients = Clients::default();
         let at = clients.join(&caller(1));
         (0..100).for_each(|slot| clients.activate(at, slot));
-        assert_eq!([0..64, 64..100, 0..64], [(); 3].map(|()| clients.some_hot()));
-        assert!(clients.hot_at(70) == Some(70) && clients.hot_at(100).is_none());
+        assert_eq!([0..64, 64..100, 0..64], [(); 3].map(|()| clients.next_active_batch()));
+        assert!(clients.active_at(70) == Some(70) && clients.active_at(100).is_none());
         (0..90).for_each(|slot| clients.deactivate(at, slot));
-        assert_eq!([0..10, 0..10], [(); 2].map(|()| clients.some_hot()));
+        assert_eq!([0..10, 0..10], [(); 2].map(|()| clients.next_active_batch()));
     }
 
     #[test]
@@ -343,7 +346,7 @@ mod tests {
         clients.activate(at, 3);
         clients.deactivate(at, 3);
         clients.leave(at);
-        assert!(clients.all.is_empty() && clients.by_key.is_empty() && clients.hot == 0);
+        assert!(clients.all.is_empty() && clients.by_key.is_empty() && clients.active == 0);
         assert!(clients.next().is_none() && clients.busy() == 0);
     }
 }

@@ -34,9 +34,9 @@ impl Reactor {
                 break;
             }
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
-            if self.outbox.will_ring() {
+            if self.outbox.arm_bell() {
                 let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
-                self.hear_departures(&events);
+                self.note_departures(&events);
             }
             while self.take_done() {}
             #[cfg(feature = "netipc")]
@@ -75,7 +75,7 @@ impl Reactor {
     }
 
     /// Notes which clients have left, and takes what else would end each sleep at once off their channels, or leaves it there.
-    fn hear_departures(&mut self, events: &Events) {
+    fn note_departures(&mut self, events: &Events) {
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
                 Some(Source::Socket(place) | Source::Process(place)) if !self.is_current(place) => {
@@ -87,8 +87,8 @@ impl Reactor {
                 Some(Source::Socket(place)) if !hung_up => {
                     self.mute_netipc(place);
                 }
-                Some(Source::Socket(place)) if hung_up => self.depart(place.slot),
-                Some(Source::Process(place)) => self.depart(place.slot),
+                Some(Source::Socket(place)) if hung_up => self.peer_gone(place.slot),
+                Some(Source::Process(place)) => self.peer_gone(place.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 _ => {}
             }
@@ -102,7 +102,7 @@ impl Reactor {
                 continue;
             };
             match session.refuse_rest(slot, &self.workers, &mut self.scratch) {
-                Ok(()) if session.is_departed() => self.part(slot),
+                Ok(()) if session.is_departed() => self.finish_departed(slot),
                 Ok(()) => {}
                 Err(why) => self.end(slot, why),
             }

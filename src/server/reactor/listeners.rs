@@ -22,13 +22,13 @@ pub(super) fn notify(listeners: &[Listener], poller: &mut Poller) -> Option<Noti
 impl Reactor {
     /// Handles a change in the run dir, or of it: takes each lost name again. If that fails, the next change triggers
     /// a retry.
-    pub(super) fn look_after_endpoints(&mut self) {
+    pub(super) fn recheck_endpoints(&mut self) {
         // Repeat after taking a name: the run dir may be a new one, which must be watched before it is checked.
-        let _ = self.take_places() && self.take_places();
+        let _ = self.reclaim_names() && self.reclaim_names();
     }
 
     /// Takes lost names again; returns true if one was.
-    fn take_places(&mut self) -> bool {
+    fn reclaim_names(&mut self) -> bool {
         if let Some(notify) = &self.notify {
             let is_missing = !self.listeners.iter().all(|one| one.endpoint.is_in_place());
             notify.take(is_missing);

@@ -24,8 +24,8 @@ pub(super) const fn observers(listeners: &[Listener]) -> usize {
 
 impl Reactor {
     /// Adds counts to the service in this row.
-    pub(super) fn count(&self, row: usize, news: &ServerStats) {
-        self.shared.stats().add(row, news);
+    pub(super) fn count(&self, row: usize, delta: &ServerStats) {
+        self.shared.stats().add(row, delta);
     }
 
     /// Records an incident, and counts it for the service in this row.
@@ -41,7 +41,7 @@ impl Reactor {
         self.count(row, &kind.one());
     }
 
-    /// Flushes a session's counters. Only a hot session counts anything, so this is due when it stops being hot.
+    /// Flushes a session's counters. Only an active session counts anything, so this is due when it stops being active.
     pub(super) fn flush_stats(&mut self, slot: usize) {
         let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) else {
             return;
@@ -56,10 +56,10 @@ impl Reactor {
         }
     }
 
-    /// Flushes the counters of the hot sessions; the others have nothing new.
+    /// Flushes the counters of the active sessions; the others have nothing new.
     #[cfg(feature = "log")]
     pub(super) fn flush_all_stats(&mut self) {
-        for slot in self.clients.all_hot().collect::<Vec<_>>() {
+        for slot in self.clients.all_active().collect::<Vec<_>>() {
             self.flush_stats(slot);
         }
     }

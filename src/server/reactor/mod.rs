@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 use bellwire_core::wire::{CloseReason, Role};
 use bellwire_core::{Instant, Spin, Woken, nanos};
 use bellwire_probes as probes;
@@ -30,7 +30,7 @@ use super::handshake::PendingHandshake;
 use super::incidents::IncidentCause;
 #[cfg(feature = "netipc")]
 use super::netipc::NetipcSession;
-use super::outbox::{Done, Outbox};
+use super::outbox::{FinishedJob, Outbox};
 use super::quotas::Quotas;
 use super::session::{Schedule, Scratch, ServerSession, TurnContext};
 use super::source::{Place, Source};
@@ -52,7 +52,7 @@ use poll_budget::{LONGEST_SHARE, PollBudget};
 
 /// The thread that owns all sessions of a server.
 ///
-/// A session is either *hot*, polled in turn with the other hot ones, or armed: its client will ring. The reactor
+/// A session is either *active*, polled in turn with the other active ones, or armed: its client will ring. The reactor
 /// arms all sessions before it sleeps, so an idle session costs nothing.
 pub(super) struct Reactor {
     config: ServerConfig,
@@ -74,7 +74,7 @@ pub(super) struct Reactor {
     /// The most bytes that one session exchanged in a turn since the last spin.
     exchanged: u64,
     /// Answers of the outbox that are not written to their lanes yet.
-    done: VecDeque<Done>,
+    done: VecDeque<FinishedJob>,
     next_session: u64,
     /// The user whose descriptors this thread has closed.
     reaps_for: Option<User>,
@@ -210,7 +210,7 @@ impl Reactor {
                     thread::yield_now();
                     self.poll_budget.yielded(clock::now());
                 }
-                self.look_after_some(now);
+                self.maintain_some(now);
                 // An interrupted wait is a wake-up without events.
                 let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
                 self.dispatch(&events);
@@ -222,8 +222,8 @@ impl Reactor {
                 continue;
             }
             let now = clock::now();
-            self.look_after_some(now);
-            if self.arm_all(now) || !self.outbox.will_ring() || self.spin_for_arrival(&mut events) {
+            self.maintain_some(now);
+            if self.arm_all(now) || !self.outbox.arm_bell() || self.spin_for_arrival(&mut events) {
                 continue;
             }
             self.sleep(&mut events, now);
@@ -255,29 +255,29 @@ impl Reactor {
     /// Gives each of a client's sessions a turn and handles the events of its channels in between, until its share of
     /// the time is used up. Returns the amount of work.
     #[inline]
-    fn share(&mut self, &Busy { client, user, mut heard, mut hot }: &Busy) -> usize {
+    fn share(&mut self, &Busy { client, user, mut ready, mut active }: &Busy) -> usize {
         self.reap_for(user);
         let began = self.poll_budget.read();
         let mut work = 0;
         loop {
-            if hot > 0 {
-                if let Some(slot) = self.clients.next_hot(client) {
+            if active > 0 {
+                if let Some(slot) = self.clients.next_active(client) {
                     let done = self.turn_of(slot);
                     work += done;
                     self.poll_budget.count(done, &self.clients);
                 }
             }
-            if heard > 0 {
-                if let Some(place) = self.clients.next_heard(client) {
+            if ready > 0 {
+                if let Some(place) = self.clients.next_ready(client) {
                     self.on_socket(place);
                     work += 1;
                     self.poll_budget.count_slow(&self.clients);
                 }
             }
-            if heard + hot <= 1 || self.poll_budget.read().since(began) >= LONGEST_SHARE {
+            if ready + active <= 1 || self.poll_budget.read().since(began) >= LONGEST_SHARE {
                 return work;
             }
-            (heard, hot) = (heard.saturating_sub(1), hot.saturating_sub(1));
+            (ready, active) = (ready.saturating_sub(1), active.saturating_sub(1));
         }
     }
 
@@ -287,11 +287,11 @@ impl Reactor {
         match self.turn(slot) {
             Ok(0) if self.is_departed(slot) => {
                 self.deactivate(slot);
-                self.part(slot);
+                self.finish_departed(slot);
                 1
             }
             Ok(0) => {
-                if self.is_cold(slot) {
+                if self.arm_if_idle(slot) {
                     self.deactivate(slot);
                 }
                 0
@@ -305,16 +305,16 @@ impl Reactor {
         }
     }
 
-    fn turn(&mut self, slot: usize) -> Result<usize, Why> {
+    fn turn(&mut self, slot: usize) -> Result<usize, EndReason> {
         let Some(Slot { listener, state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
         else {
-            return Err(Why::Gone);
+            return Err(EndReason::Gone);
         };
         if session.holds_off() || session.is_quiet() {
             session.count_turn(0);
             return Ok(0);
         }
-        let Some(listener) = self.listeners.get(*listener) else { return Err(Why::Gone) };
+        let Some(listener) = self.listeners.get(*listener) else { return Err(EndReason::Gone) };
         let is_observer = session.row == metrics::observers(&self.listeners);
         let handler = if is_observer { &self.observing } else { &listener.handler };
         let (workers, tasks, scratch) = (&self.workers, &self.tasks, &mut self.scratch);
@@ -374,7 +374,7 @@ impl Reactor {
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
-                Some(Source::Bell) => self.spread_news(),
+                Some(Source::Bell) => self.wake_subscribers(),
                 Some(Source::Listener(at)) => self.await_at(at),
                 Some(Source::Doorbell(place)) if self.is_current(place) => {
                     first = first.or(Some(place.slot));
@@ -382,17 +382,19 @@ impl Reactor {
                 }
                 // A muted channel that hangs up has ended; the others are read to their end first.
                 Some(Source::Socket(place)) if self.is_current(place) && hung_up && !readable => {
-                    self.depart(place.slot);
+                    self.peer_gone(place.slot);
                 }
                 Some(Source::Socket(place)) if self.is_current(place) => {
-                    self.hear(place);
+                    self.mark_ready(place);
                     if first.is_none() && self.session(place.slot).is_some() {
                         first = Some(place.slot);
                     }
                 }
-                Some(Source::Process(place)) if self.is_current(place) => self.depart(place.slot),
+                Some(Source::Process(place)) if self.is_current(place) => {
+                    self.peer_gone(place.slot);
+                }
                 Some(Source::Peer(pid)) => self.on_process(pid),
-                Some(Source::RunDir) => self.look_after_endpoints(),
+                Some(Source::RunDir) => self.recheck_endpoints(),
                 _ => {}
             }
         }
@@ -413,11 +415,11 @@ impl Reactor {
 
     /// Handles the end of a client: takes what it has published in ordinary turns. The session ends with the first
     /// turn that finds nothing.
-    fn depart(&mut self, slot: usize) {
+    fn peer_gone(&mut self, slot: usize) {
         let Some(session) = self.session(slot) else {
-            return self.end(slot, Why::Gone);
+            return self.end(slot, EndReason::Gone);
         };
-        if session.depart() {
+        if session.peer_gone() {
             if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot) {
                 // Both stay readable from now on and would wake this thread again and again.
                 let link = session.link();
@@ -433,21 +435,21 @@ impl Reactor {
     }
 
     /// Ends the session of a departed client once everything it published was taken.
-    fn part(&mut self, slot: usize) {
+    fn finish_departed(&mut self, slot: usize) {
         // Jobs that wait for a worker, and futures, are withdrawn with the session, so there is no reason to take more.
         let is_inline = self.workers.is_empty() && !self.tasks.is_used();
         match self.session(slot) {
             Some(session) if (is_inline && session.is_at_limit()) || session.has_posts() => {}
-            _ => self.end(slot, Why::Gone),
+            _ => self.end(slot, EndReason::Gone),
         }
     }
 
-    fn end(&mut self, slot: usize, why: Why) {
+    fn end(&mut self, slot: usize, why: EndReason) {
         match self.slots.get(slot).map(|entry| &entry.state) {
             None => return,
             #[cfg(feature = "netipc")]
             Some(SlotState::Netipc(_)) => {
-                let is_unread = matches!(why, Why::Unread);
+                let is_unread = matches!(why, EndReason::Unread);
                 return self.end_netipc(slot, is_unread.then_some(IncidentCause::Unread));
             }
             Some(_) => {}
@@ -461,20 +463,20 @@ impl Reactor {
             self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);
-        if session.is_left_unread {
+        if session.is_watched_for_stall {
             self.unread.retain(|place| place.slot != slot);
         }
-        let mut news = ServerStats::default();
+        let mut delta = ServerStats::default();
         let reason = match why {
-            Why::Closed(_) | Why::Gone => CloseReason::Normal,
-            Why::Fault(fault) => {
-                news.poisoned = 1;
+            EndReason::Closed(_) | EndReason::Gone => CloseReason::Normal,
+            EndReason::Fault(fault) => {
+                delta.poisoned = 1;
                 self.quotas.slow_down(session.caller().user, clock::now());
                 self.note_end(&session, IncidentCause::ProtocolViolation(fault));
                 CloseReason::Poisoned
             }
-            Why::Unread => {
-                news.unread = 1;
+            EndReason::Unread => {
+                delta.unread = 1;
                 self.note_end(&session, IncidentCause::Unread);
                 CloseReason::Unread
             }
@@ -483,7 +485,7 @@ impl Reactor {
         self.leave_process(place, session.pid());
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);
-        self.close(*session, reason, news);
+        self.close(*session, reason, delta);
     }
 
     /// Records what ends a session; it is counted with the rest of it.
@@ -492,8 +494,8 @@ impl Reactor {
         self.shared.note(service, Some(caller), cause);
     }
 
-    /// Counts `news` together with the session's own counters, so that an observer sees all of it or nothing.
-    fn close(&mut self, mut session: ServerSession, reason: CloseReason, mut news: ServerStats) {
+    /// Counts `delta` together with the session's own counters, so that an observer sees all of it or nothing.
+    fn close(&mut self, mut session: ServerSession, reason: CloseReason, mut delta: ServerStats) {
         if let Some(cause) = session.incident.take() {
             let (service, caller) = (session.service(), session.caller().unwatched());
             self.note(session.row, service, Some(caller), cause);
@@ -508,9 +510,9 @@ impl Reactor {
             let _ = self.poller.delete(process);
         }
         let (rest, channel) = session.close(reason);
-        news.add(&rest);
-        news.add(&ServerStats::default().since(&gauges));
-        self.count(row, &news);
+        delta.add(&rest);
+        delta.add(&ServerStats::default().since(&gauges));
+        self.count(row, &delta);
         if let Some(channel) = channel {
             self.discard(channel);
         }

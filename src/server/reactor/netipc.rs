@@ -14,7 +14,7 @@ use crate::server::handler::{Handler, Room};
 use crate::server::handshake::{PendingHandshake, TurnedAway};
 use crate::server::incidents::IncidentCause;
 use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, room};
-use crate::server::outbox::Done;
+use crate::server::outbox::FinishedJob;
 use crate::server::source::{Place, Source};
 use crate::server::workers::{Job, JobPayload};
 use crate::transport::clock;
@@ -100,7 +100,7 @@ impl Reactor {
             }
         });
         match step {
-            Some(Step::More) => self.hear(place),
+            Some(Step::More) => self.mark_ready(place),
             Some(Step::End(cause)) => self.end_netipc(place.slot, cause),
             Some(Step::Wait) | None => {}
         }
@@ -131,8 +131,10 @@ impl Reactor {
             Flushed::Gone => return Step::End(None),
             Flushed::More => return Step::More,
             Flushed::Blocked => {
-                if let (false, Some(limit)) = (session.is_left_unread, self.config.unread_timeout) {
-                    session.is_left_unread = true;
+                if let (false, Some(limit)) =
+                    (session.is_watched_for_stall, self.config.unread_timeout)
+                {
+                    session.is_watched_for_stall = true;
                     self.unread.push(place);
                     self.unread_at.get_or_insert(now.after(limit));
                 }
@@ -201,7 +203,7 @@ impl Reactor {
         let Some(listener) = self.listeners.get_mut(row) else { return Step::End(None) };
         // From here on it is held only as long as it is handled, or is on the account of a worker's job.
         session.arriving.clear();
-        let mut news = ServerStats { accepted: 1, ..ServerStats::default() };
+        let mut delta = ServerStats { accepted: 1, ..ServerStats::default() };
         let most = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
         let method = match &mut listener.netipc {
             Some(translation) if translation.code() == request.code => translation,
@@ -216,10 +218,10 @@ impl Reactor {
                     return self.refuse_netipc(session, Status::BadEnvelope);
                 }
                 let newest = listener.netipc.as_mut().and_then(|it| it.newest(&listener.store));
-                news.answered = 1;
-                news.errors = u64::from(newest.is_none());
+                delta.answered = 1;
+                delta.errors = u64::from(newest.is_none());
                 let passed = session.pass(newest);
-                return self.counted(session, &news, passed);
+                return self.counted(session, &delta, passed);
             }
         };
         let len = request.len();
@@ -235,16 +237,16 @@ impl Reactor {
                 answer.clear();
                 let status = handler.call_batch(&session.caller, &batch, room, answer);
                 let responded = session.respond(status, answer.bytes(), generation);
-                news.answered = 1;
-                news.errors = u64::from(!matches!(responded, Ok(true)));
-                self.counted(session, &news, responded.map(drop))
+                delta.answered = 1;
+                delta.errors = u64::from(!matches!(responded, Ok(true)));
+                self.counted(session, &delta, responded.map(drop))
             }
             (handler, _) => {
                 let charge = match session.share().quota.charge((len + batch.len() + JOB) as u64) {
                     Ok(charge) => charge,
                     Err(over) => {
                         // It is lost with the session.
-                        self.count(row, &news);
+                        self.count(row, &delta);
                         return Step::End(Some(over_quota(&over)));
                     }
                 };
@@ -267,7 +269,7 @@ impl Reactor {
                     }
                     Handler::Snapshot(_) => return Step::End(None),
                 }
-                self.count(row, &news);
+                self.count(row, &delta);
                 Step::More
             }
         }
@@ -276,19 +278,19 @@ impl Reactor {
     /// Refuses a request that reaches no handler.
     fn refuse_netipc(&self, session: &mut NetipcSession, status: Status) -> Step {
         session.machine.refuse(status);
-        let news = ServerStats { accepted: 1, refused: 1, ..ServerStats::default() };
-        self.counted(session, &news, Ok(()))
+        let delta = ServerStats { accepted: 1, refused: 1, ..ServerStats::default() };
+        self.counted(session, &delta, Ok(()))
     }
 
     /// Counts a request that was answered, and reports that its user's quota did not suffice.
     fn counted(
         &self,
         session: &NetipcSession,
-        news: &ServerStats,
+        delta: &ServerStats,
         passed: Result<(), OverQuota>,
     ) -> Step {
         let (row, caller) = (session.row, session.caller.unwatched());
-        self.count(row, news);
+        self.count(row, delta);
         if let (Err(over), Some(listener)) = (passed, self.listeners.get(row)) {
             let service = listener.admission.service;
             self.note(row, service, Some(caller), over_quota(&over));
@@ -297,20 +299,20 @@ impl Reactor {
     }
 
     /// Takes the answer of a worker or a task, if it is one to a client of netipc.
-    pub(super) fn answer_netipc(&mut self, done: &Done) {
+    pub(super) fn answer_netipc(&mut self, done: &FinishedJob) {
         let generation = self.generation_for_netipc();
         let is_it = self.with_netipc(done.slot, |reactor, session| {
             let is_it = session.id() == done.session;
             if is_it {
                 let responded = session.respond(done.status, done.answer.bytes(), generation);
                 let errors = u64::from(!matches!(responded, Ok(true)));
-                let news = ServerStats { answered: 1, errors, ..ServerStats::default() };
-                reactor.counted(session, &news, responded.map(drop));
+                let delta = ServerStats { answered: 1, errors, ..ServerStats::default() };
+                reactor.counted(session, &delta, responded.map(drop));
             }
             is_it
         });
         if is_it == Some(true) {
-            self.hear(Place::new(done.slot, done.session));
+            self.mark_ready(Place::new(done.slot, done.session));
         }
     }
 

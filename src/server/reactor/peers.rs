@@ -14,7 +14,7 @@ use crate::transport::peer::Process;
 use crate::transport::poll::{Interest, Trigger};
 
 /// Unwatched sessions checked per arriving client.
-const MOST_LOOKED_AT: usize = 4;
+const MAX_CHECKED: usize = 4;
 
 /// The processes with sessions, and the sessions whose processes are not watched.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Reactor {
 
     fn join_process(&mut self, place: Place, pid: u32, process: Process) {
         // Another process had this number; its end was not reported yet.
-        self.bury(pid);
+        self.remove_process(pid);
         let interest = Interest::readable(Trigger::Level);
         if self.poller.add(&process, Source::Peer(pid).token(), interest).is_err() {
             return self.peers.unwatched.push_back(place);
@@ -78,17 +78,17 @@ impl Reactor {
     /// Handles an event of a process that may have ended.
     pub(super) fn on_process(&mut self, pid: u32) {
         if !self.peers.watches(pid) {
-            self.bury(pid);
+            self.remove_process(pid);
         }
     }
 
     /// Ends the sessions of the process that had this number.
-    fn bury(&mut self, pid: u32) {
+    fn remove_process(&mut self, pid: u32) {
         let Some(peer) = self.peers.watched.remove(&pid) else { return };
         let _ = self.poller.delete(&peer.process);
         for place in peer.places {
             if self.is_current(place) {
-                self.depart(place.slot);
+                self.peer_gone(place.slot);
             }
         }
     }
@@ -108,8 +108,8 @@ impl Reactor {
     }
 
     /// Checks some of the sessions whose processes are not watched.
-    pub(super) fn look_at_unwatched(&mut self) {
-        for _ in 0..MOST_LOOKED_AT {
+    pub(super) fn check_unwatched(&mut self) {
+        for _ in 0..MAX_CHECKED {
             let Some(place) = self.peers.unwatched.pop_front() else { return };
             if !self.is_current(place) {
                 continue;
@@ -124,7 +124,7 @@ impl Reactor {
                 return self.peers.unwatched.push_back(place);
             };
             if process.has_exited() {
-                self.depart(place.slot);
+                self.peer_gone(place.slot);
                 continue;
             }
             match pid {

@@ -76,14 +76,14 @@ impl PollBudget {
         self.unseen += work;
         let is_timed = self.is_slow || clients.is_contended();
         if self.unseen >= WORK_BEFORE_CLOCK || (is_timed && work > 0) {
-            self.look(clients);
+            self.read_clock(clients);
         }
     }
 
     /// Counts a slow operation.
     pub(super) fn count_slow(&mut self, clients: &Clients) {
         self.unseen += 1;
-        self.look(clients);
+        self.read_clock(clients);
     }
 
     /// Counts a round. Returns the time when the descriptors have to be polled.
@@ -91,7 +91,7 @@ impl PollBudget {
     pub(super) fn step(&mut self, clients: &Clients) -> Option<Instant> {
         self.rounds += 1;
         if self.rounds >= ROUNDS_BEFORE_CLOCK {
-            self.look(clients);
+            self.read_clock(clients);
         }
         if !std::mem::take(&mut self.is_due) {
             return None;
@@ -121,13 +121,13 @@ impl PollBudget {
         self.is_due
     }
 
-    fn look(&mut self, clients: &Clients) {
+    fn read_clock(&mut self, clients: &Clients) {
         let now = clock::now();
         let messages = u32::try_from(self.unseen).unwrap_or(u32::MAX);
         self.is_slow = now.since(self.read) > SLOW * messages;
         self.work += std::mem::take(&mut self.unseen);
         (self.read, self.rounds) = (now, 0);
-        let every = if clients.hot() > 1 { POLL_EVERY_OF_MANY } else { POLL_EVERY };
+        let every = if clients.active() > 1 { POLL_EVERY_OF_MANY } else { POLL_EVERY };
         self.is_due = self.work >= POLL_AFTER || now.since(self.polled) >= every;
     }
 }

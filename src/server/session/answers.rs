@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellwire_core::Port;
 use bellwire_core::drive::{Attachable, Responded};
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{ONE_WAY, Status};
 
@@ -40,7 +40,7 @@ impl ServerSession {
         id: u64,
         status: Status,
         answer: &mut Answer,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         if id == ONE_WAY {
             return self.respond(id, status, &[]);
         }
@@ -60,7 +60,7 @@ impl ServerSession {
         if self.end().lanes().allows(bytes.len() as u64).is_err() {
             return self.respond(id, Status::TooLarge, &[]);
         }
-        if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
+        if let Err(over) = self.pending_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
@@ -71,7 +71,12 @@ impl ServerSession {
 
     /// Writes an answer to the lane, which grows for it.
     #[inline]
-    pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Why> {
+    pub(super) fn respond(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+    ) -> Result<(), EndReason> {
         if self.driver.try_respond(id, status, bytes) {
             return Ok(());
         }
@@ -79,9 +84,9 @@ impl ServerSession {
     }
 
     #[inline(never)]
-    fn respond_slow(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Why> {
+    fn respond_slow(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), EndReason> {
         // The answer may have to be kept until there is room.
-        if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
+        if let Err(over) = self.pending_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
@@ -95,7 +100,7 @@ impl ServerSession {
     }
 
     /// Attaches a copy of the answer.
-    fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), Why> {
+    fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), EndReason> {
         match Payload::sealed_copy(bytes) {
             Ok(payload) => self.attach(id, Attachment::Payload(payload), Status::Short),
             Err(shortage) => self.respond_short(id, shortage),
@@ -104,7 +109,7 @@ impl ServerSession {
 
     /// Handles a resource that this process lacks for the answer.
     #[cold]
-    fn respond_short(&mut self, id: u64, shortage: Shortage) -> Result<(), Why> {
+    fn respond_short(&mut self, id: u64, shortage: Shortage) -> Result<(), EndReason> {
         self.incident.get_or_insert(IncidentCause::Short(shortage));
         self.respond(id, Status::Short, &[])
     }
@@ -115,7 +120,7 @@ impl ServerSession {
         id: u64,
         what: Attachment,
         otherwise: Status,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         let bytes = what.len();
         self.trimmed = self.trimmed.wrapping_sub(bytes);
         let lent = what.memory().map(|memory| self.link().lend(memory).map(|_| ()));
@@ -138,7 +143,7 @@ impl ServerSession {
     }
 
     /// Writes the answers that wait for room, as far as there is room.
-    pub(super) fn flush(&mut self) -> Result<(), Why> {
+    pub(super) fn flush(&mut self) -> Result<(), EndReason> {
         self.driver.flush()?;
         self.note_flushed();
         Ok(())
@@ -150,7 +155,7 @@ impl ServerSession {
             self.incident.get_or_insert(IncidentCause::Short(shortage));
         }
         if !self.driver.is_blocked() {
-            self.owed_charge.clear();
+            self.pending_charge.clear();
         }
     }
 }

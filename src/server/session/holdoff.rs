@@ -19,7 +19,7 @@ pub(super) struct Holdoff {
 }
 
 impl Holdoff {
-    /// Returns whether a turn that has taken everything it knows of ends without another look.
+    /// Returns whether a turn that has taken everything it knows of ends without another poll.
     #[inline]
     pub(super) fn is_streaming(&self) -> bool {
         self.turns >= STREAM_AFTER
@@ -28,10 +28,10 @@ impl Holdoff {
     /// Notes a turn that took `taken` messages, of which `posts` were one-way requests. Nothing is skipped while messages
     /// that were seen are left.
     #[inline]
-    pub(super) fn turned(&mut self, taken: usize, posts: usize, has_untaken: bool) {
+    pub(super) fn turned(&mut self, taken: usize, posts: usize, has_unread: bool) {
         if taken > 0 {
             self.turns = if posts == taken { self.turns.saturating_add(1) } else { 0 };
-            self.left = if self.is_streaming() && !has_untaken { SKIPPED_POLLS } else { 0 };
+            self.left = if self.is_streaming() && !has_unread { SKIPPED_POLLS } else { 0 };
         }
     }
 

@@ -7,27 +7,27 @@ mod stats;
 use std::time::Duration;
 
 use bellwire_core::drive::ServeDriver;
-use bellwire_core::end::{End, Why};
+use bellwire_core::end::{End, EndReason};
 use bellwire_core::lane::{Armed, Record};
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Doorbell, ONE_WAY, Role, Status};
-use bellwire_core::{Instant, Left, PeerMemory, Port, ServiceName, Word};
+use bellwire_core::{Instant, PeerMemory, Port, ServiceName, StallStatus, Word};
 use bellwire_probes as probes;
 
 use crate::server::ServerConfig;
 use crate::server::handler::{Answer, Caller, Handler};
 use crate::server::handshake::Arrived;
 use crate::server::incidents::IncidentCause;
-use crate::server::outbox::Done;
+use crate::server::outbox::FinishedJob;
 use crate::server::quotas::Share;
 use crate::server::tasks::Tasks;
 use crate::server::workers::Workers;
 use crate::trace::ServerTrace;
 use crate::transport::clock;
 use crate::transport::life::LifeLock;
-use crate::transport::link::{Heard, Link};
+use crate::transport::link::{DrainOutcome, Link};
 use crate::transport::memory::Charge;
 use crate::transport::pass::Channel;
 use crate::{ServerStats, learned, payload};
@@ -36,21 +36,21 @@ use holdoff::Holdoff;
 use snapshots::Awaited;
 
 /// The most requests that one turn takes, so that a busy session does not starve others.
-const MOST_PER_TURN: usize = 64;
+const MAX_PER_TURN: usize = 64;
 /// How long a turn continues after its first messages when handlers are slow.
 const LONGEST_TURN: Duration = Duration::from_micros(50);
 /// Above this, the clock is read after each message.
 pub(super) const SLOW: Duration = Duration::from_micros(20);
 /// The most answers published together, so that the first does not wait for all.
-const MOST_UNPUBLISHED: usize = 8;
+const MAX_UNPUBLISHED: usize = 8;
 /// The most one-way requests between two looks at the clock: nothing waits to be published.
-const MOST_POSTS: usize = 32;
+const MAX_POSTS: usize = 32;
 
 /// Bytes that a session must have exchanged before trimming it frees the shared buffers.
 const WORTH_RELEASING: u64 = 64 << 10;
 
 /// Requests refused at a time.
-const MOST_REFUSED: usize = 1024;
+const MAX_REFUSED: usize = 1024;
 
 /// The server's end of an open session.
 pub(super) struct ServerSession {
@@ -61,7 +61,7 @@ pub(super) struct ServerSession {
     arriving: Vec<u8>,
     arriving_charge: Charge,
     /// The charge of answers that wait for room.
-    owed_charge: Charge,
+    pending_charge: Charge,
     share: Share,
     /// The length in bytes of the last attached answer, if it exceeded the user's quota.
     over_quota: Option<u64>,
@@ -69,7 +69,7 @@ pub(super) struct ServerSession {
     attach_from: usize,
     stream_from: usize,
     /// The epoch whose size was recorded for later sessions.
-    noted: u32,
+    recorded_epoch: u32,
     /// Whether its jobs are held back until the client has taken answers.
     is_held: bool,
     /// The number of the last request that was queued for a worker, one-way ones aside, and how many of those are queued
@@ -95,7 +95,7 @@ pub(super) struct ServerSession {
     /// Whether this process lacks a resource to follow the client; already reported.
     is_short: bool,
     /// Whether the reactor checks periodically if the client has taken anything.
-    pub(super) is_left_unread: bool,
+    pub(super) is_watched_for_stall: bool,
     awaited: Awaited,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
     _life: Option<LifeLock>,
@@ -172,16 +172,16 @@ impl ServerSession {
         client: usize,
     ) -> Self {
         let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
-        let noted = lanes.epoch().number;
+        let recorded_epoch = lanes.epoch().number;
         let mut driver = ServeDriver::new(link, lanes, in_flight, trace);
         driver.end_mut().set_shrink_after(config.lane.shrink_after);
         Self {
             driver,
             arriving_charge: Charge::none(&share.quota),
-            owed_charge: Charge::none(&share.quota),
+            pending_charge: Charge::none(&share.quota),
             share,
             over_quota: None,
-            noted,
+            recorded_epoch,
             caller,
             service,
             arriving: Vec::new(),
@@ -201,7 +201,7 @@ impl ServerSession {
             client,
             incident: None,
             is_short: false,
-            is_left_unread: false,
+            is_watched_for_stall: false,
             awaited: Awaited::default(),
             _life: life,
         }
@@ -235,7 +235,7 @@ impl ServerSession {
 
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
     /// Returns the number of messages taken; answers that were sent count as one.
-    pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Why> {
+    pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, EndReason> {
         let (mut taken, mut posts, mut unpublished) = (0, 0, 0);
         if !self.end().is_open() {
             self.check_over()?;
@@ -247,7 +247,7 @@ impl ServerSession {
             self.flush()?;
         }
         let flushed = self.end().lanes().position() != written;
-        if self.has_news() && self.take_news(context.handler)? {
+        if self.has_published() && self.answer_if_published(context.handler)? {
             unpublished += 1;
         }
         let passed = unpublished;
@@ -259,16 +259,16 @@ impl ServerSession {
         }
         if self.is_paused() {
             // No more requests are taken now, but a protocol violation must be noticed.
-            self.driver.end_mut().look()?;
+            self.driver.end_mut().load_tail()?;
         }
         let has_queue = context.has_queue();
-        while taken < MOST_PER_TURN && !self.is_paused() && self.over_quota.is_none() {
+        while taken < MAX_PER_TURN && !self.is_paused() && self.over_quota.is_none() {
             if has_queue && !context.has_room(self.driver.is_blocked()) {
                 // As when the session is paused.
-                self.driver.end_mut().look()?;
+                self.driver.end_mut().load_tail()?;
                 break;
             }
-            if taken > 0 && posts == taken && self.holdoff.is_streaming() && !self.has_untaken() {
+            if taken > 0 && posts == taken && self.holdoff.is_streaming() && !self.has_unread() {
                 break;
             }
             let incoming = match self.driver.try_next(&mut context.scratch.request) {
@@ -298,7 +298,7 @@ impl ServerSession {
                 Incoming::Closed(_) => {}
             }
             unpublished += 1;
-            let most = if posts == taken { MOST_POSTS } else { MOST_UNPUBLISHED };
+            let most = if posts == taken { MAX_POSTS } else { MAX_UNPUBLISHED };
             if unpublished >= most {
                 unpublished = 0;
                 self.commit();
@@ -309,13 +309,13 @@ impl ServerSession {
                 break;
             }
         }
-        self.holdoff.turned(taken, posts, self.has_untaken());
+        self.holdoff.turned(taken, posts, self.has_unread());
         if unpublished > 0 || was_blocked {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
         match self.driver.closed() {
-            Some(reason) if !self.has_posts() => return Err(Why::Closed(reason)),
+            Some(reason) if !self.has_posts() => return Err(EndReason::Closed(reason)),
             _ => {}
         }
         Ok(taken + passed + usize::from(flushed))
@@ -324,16 +324,20 @@ impl ServerSession {
     /// Drops the answers to a client that has left.
     fn forget_answers(&mut self) {
         self.driver.forget_answers();
-        self.owed_charge.clear();
+        self.pending_charge.clear();
     }
 
     /// Reports a violation that was found outside of a turn, for instance when the session was armed.
-    fn check_over(&self) -> Result<(), Why> {
+    fn check_over(&self) -> Result<(), EndReason> {
         self.end().fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     /// Writes a worker's answer to the lane.
-    pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
+    pub(super) fn answer(
+        &mut self,
+        done: &mut FinishedJob,
+        workers: &Workers,
+    ) -> Result<(), EndReason> {
         self.queued_posts -= u64::from(done.id == ONE_WAY);
         self.check_over()?;
         self.deliver(done.id, done.status, &mut done.answer)?;
@@ -353,15 +357,15 @@ impl ServerSession {
         }
     }
 
-    /// Receives what is on the control socket. Returns [`Heard::More`] when messages stay there, for lack of a
+    /// Receives what is on the control socket. Returns [`DrainOutcome::More`] when messages stay there, for lack of a
     /// descriptor or because enough are pending already.
-    pub(super) fn read_control(&mut self) -> Result<Heard, Why> {
+    pub(super) fn read_control(&mut self) -> Result<DrainOutcome, EndReason> {
         match self.driver.end_mut().port_mut().take_control() {
-            Ok(heard) => Ok(heard),
+            Ok(outcome) => Ok(outcome),
             Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.note_short(shortage);
-                Ok(Heard::More)
+                Ok(DrainOutcome::More)
             }
         }
     }
@@ -396,8 +400,8 @@ impl ServerSession {
     }
 
     /// Marks the client as gone. Returns true the first time.
-    pub(super) fn depart(&mut self) -> bool {
-        self.driver.end_mut().depart()
+    pub(super) fn peer_gone(&mut self) -> bool {
+        self.driver.end_mut().peer_gone()
     }
 
     /// Returns whether the client is gone and nothing more will be taken.
@@ -418,21 +422,21 @@ impl ServerSession {
     }
 
     /// Shrinks a lane that has been oversized for long.
-    pub(super) fn tend(&mut self, now: Instant) {
+    pub(super) fn maintain(&mut self, now: Instant) {
         self.driver.end_mut().shrink_idle(now);
     }
 
     /// Returns whether a turn would find no work: one load, for sessions polled in passing.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        let is_held_up = self.driver.is_blocked() || self.has_news() || !self.end().is_open();
-        !is_held_up && !self.has_untaken() && !self.end().has_moved()
+        let is_held_up = self.driver.is_blocked() || self.has_published() || !self.end().is_open();
+        !is_held_up && !self.has_unread() && !self.end().has_moved()
     }
 
     /// Returns whether messages that were seen are left.
     #[inline]
-    fn has_untaken(&self) -> bool {
-        self.end().lanes().has_untaken()
+    fn has_unread(&self) -> bool {
+        self.end().lanes().has_unread()
     }
 
     /// Returns whether to skip this poll of the client, which streams one-way requests: see [`holdoff`]. Never after it has
@@ -456,7 +460,7 @@ impl ServerSession {
     }
 
     /// Arms the session so that the client rings. Returns true when there is work already.
-    pub(super) fn arm(&mut self) -> Result<bool, Why> {
+    pub(super) fn arm(&mut self) -> Result<bool, EndReason> {
         self.holdoff.end();
         Ok(self.driver.arm()? == Armed::Moved)
     }
@@ -467,10 +471,14 @@ impl ServerSession {
     }
 
     /// Returns whether the client has taken nothing for `limit` of what was published for it.
-    pub(super) fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, Why> {
+    pub(super) fn check_stalled(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+    ) -> Result<StallStatus, EndReason> {
         self.check_over()?;
         if self.may_leave_the_rest()? {
-            return Ok(Left::Nothing);
+            return Ok(StallStatus::CaughtUp);
         }
         Ok(self.driver.end_mut().check_stalled(now, limit)?)
     }
@@ -497,7 +505,7 @@ impl ServerSession {
         slot: usize,
         workers: &Workers,
         scratch: &mut Scratch,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         self.check_over()?;
         if self.is_departed() {
             self.forget_answers();
@@ -505,7 +513,7 @@ impl ServerSession {
         self.flush()?;
         self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: a stopping reactor reads the clock in between.
-        for _ in 0..MOST_REFUSED {
+        for _ in 0..MAX_REFUSED {
             match self.next(scratch)? {
                 Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
                 Some(Incoming::GivenUp { id }) => self.respond(id, Status::Stopping, &[])?,
@@ -536,13 +544,13 @@ impl ServerSession {
         self.driver.end_mut().close(reason);
         probes::session_closed(self.end().observer().session(), reason as u64);
         let lost = self.driver.counts().in_flight();
-        let mut news = ServerStats { lost, ..ServerStats::default() };
-        self.flush_stats(&mut news);
-        (news, self.driver.into_port().into_channel())
+        let mut delta = ServerStats { lost, ..ServerStats::default() };
+        self.flush_stats(&mut delta);
+        (delta, self.driver.into_port().into_channel())
     }
 
     /// Continues in the client's next epoch. Returns false when this process lacks a resource for that now.
-    fn follow(&mut self, switch: &Record) -> Result<bool, Why> {
+    fn follow(&mut self, switch: &Record) -> Result<bool, EndReason> {
         match self.driver.follow(switch) {
             Ok(()) => {
                 self.is_short = false;
@@ -558,7 +566,7 @@ impl ServerSession {
     }
 
     /// Frees what large messages needed, and reports it to the client. Keeps what cannot be freed now.
-    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), Why> {
+    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), EndReason> {
         // Other sessions use these buffers too: free them only if this session made them large.
         let exchanged = self.end().lanes().exchanged();
         let since = exchanged.wrapping_sub(std::mem::replace(&mut self.trimmed, exchanged));
@@ -572,18 +580,18 @@ impl ServerSession {
     #[inline]
     fn commit(&mut self) {
         self.driver.commit();
-        if self.end().lanes().epoch().number != self.noted {
-            self.note_size();
+        if self.end().lanes().epoch().number != self.recorded_epoch {
+            self.record_size();
         }
     }
 
     /// Records the lane's size for later sessions.
     #[cold]
-    fn note_size(&mut self) {
+    fn record_size(&mut self) {
         let lanes = self.end().lanes();
         let (epoch, is_at_limit) = (lanes.epoch(), lanes.next_size().is_none());
         let is_grown = lanes.is_grown();
-        self.noted = epoch.number;
+        self.recorded_epoch = epoch.number;
         learned::note(self.service, Role::Server, epoch.size);
         if is_grown && is_at_limit {
             self.incident.get_or_insert(IncidentCause::AtLimit { bytes: epoch.size.size() });

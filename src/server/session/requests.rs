@@ -1,6 +1,6 @@
 //! What a client asks for: run at once, or queued for a worker.
 
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{ONE_WAY, Status};
@@ -20,7 +20,7 @@ impl ServerSession {
     /// Returns what the client sent next. A request that arrives in parts takes the shared buffer with it until it is
     /// complete: other sessions have turns in between.
     #[inline]
-    pub(super) fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Why> {
+    pub(super) fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, EndReason> {
         let was_arriving = self.driver.is_arriving();
         let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
         let incoming = self.driver.next(buffer)?;
@@ -50,7 +50,7 @@ impl ServerSession {
         id: u64,
         len: usize,
         context: &mut TurnContext<'_>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         let handler = match context.handler {
             Handler::Snapshot(_) if id == ONE_WAY => {
                 return self.respond(id, Status::Malformed, &[]);
@@ -89,7 +89,7 @@ impl ServerSession {
         id: u64,
         len: usize,
         context: &mut TurnContext<'_>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         if let Handler::Snapshot(_) = context.handler {
             return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
         }
@@ -107,7 +107,11 @@ impl ServerSession {
     }
 
     /// Handles an attached request.
-    pub(super) fn attached(&mut self, id: u64, context: &mut TurnContext<'_>) -> Result<(), Why> {
+    pub(super) fn attached(
+        &mut self,
+        id: u64,
+        context: &mut TurnContext<'_>,
+    ) -> Result<(), EndReason> {
         let Some(request) = self.receive(id)? else {
             // It reached no handler and may be sent again.
             return self.respond(id, Status::Busy, &[]);
@@ -138,7 +142,7 @@ impl ServerSession {
         request: JobPayload,
         len: usize,
         context: &TurnContext<'_>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         let charge = match self.share.quota.charge((len + JOB) as u64) {
             Ok(charge) => charge,
             Err(over) => {
@@ -172,7 +176,7 @@ impl ServerSession {
     }
 
     /// Returns the memory of a request; `None` when it cannot be mapped now.
-    pub(super) fn receive(&mut self, id: u64) -> Result<Option<Payload>, Why> {
+    pub(super) fn receive(&mut self, id: u64) -> Result<Option<Payload>, EndReason> {
         match self.driver.end_mut().port_mut().take_attachment(id) {
             Ok((_, map)) => Ok(Some(Payload::mapped(map))),
             Err(FollowError::Peer(fault)) => Err(fault.into()),
@@ -183,7 +187,7 @@ impl ServerSession {
         }
     }
 
-    pub(super) fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), Why> {
+    pub(super) fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), EndReason> {
         if self.stop_awaiting(Some(id), Status::Cancelled)? {
             return Ok(());
         }

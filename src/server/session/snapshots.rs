@@ -1,8 +1,8 @@
-//! Answers readers of what is published: passes the newest snapshot or the ring, and says when there is news.
+//! Answers readers of what is published: passes the newest snapshot or the ring, and answers when something is published.
 
 use std::sync::Arc;
 
-use bellwire_core::end::Why;
+use bellwire_core::end::EndReason;
 use bellwire_core::resize::Shortage;
 use bellwire_core::wire::Status;
 
@@ -18,10 +18,10 @@ pub(super) struct Awaited {
     /// The request, and the generation above which it is answered.
     request: Option<(u64, u64, AwaitGuard)>,
     /// Whether something was published since the last turn.
-    has_news: bool,
+    has_published: bool,
     /// Start and end in the lane of the last answer to such a request. The client takes it when it looks for the
     /// news, so only what precedes it counts as unread.
-    unhurried: Option<(u64, u64)>,
+    deferrable: Option<(u64, u64)>,
 }
 
 impl ServerSession {
@@ -32,7 +32,7 @@ impl ServerSession {
         len: usize,
         context: &TurnContext<'_>,
         store: &Arc<Publication>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), EndReason> {
         let request = context.scratch.request.get(..len).unwrap_or_default();
         if request.is_empty() {
             return self.pass_newest(id, store);
@@ -44,13 +44,13 @@ impl ServerSession {
             };
         }
         match request.try_into() {
-            Ok(after) => self.await_news(id, u64::from_le_bytes(after), store),
+            Ok(after) => self.await_publication(id, u64::from_le_bytes(after), store),
             Err(_) => self.respond(id, Status::Malformed, b"no request of a published service"),
         }
     }
 
     /// Passes the newest snapshot: the descriptor first, so that it has arrived when the client sees the record.
-    pub(super) fn pass_newest(&mut self, id: u64, store: &Publication) -> Result<(), Why> {
+    pub(super) fn pass_newest(&mut self, id: u64, store: &Publication) -> Result<(), EndReason> {
         match store.newest() {
             // A client that does not read its socket gets the answer *busy* in the lane.
             Ok(Some((generation, sealed))) => {
@@ -66,7 +66,12 @@ impl ServerSession {
     }
 
     /// Answers as soon as something after a generation is published.
-    fn await_news(&mut self, id: u64, after: u64, store: &Arc<Publication>) -> Result<(), Why> {
+    fn await_publication(
+        &mut self,
+        id: u64,
+        after: u64,
+        store: &Arc<Publication>,
+    ) -> Result<(), EndReason> {
         // One at a time; and other requests must still be accepted, if only to cancel it.
         if self.awaited.request.is_some() || self.driver.is_at_limit() {
             return self.respond(id, Status::Busy, &[]);
@@ -76,33 +81,33 @@ impl ServerSession {
                 self.awaited.request = Some((id, after, guard));
                 Ok(())
             }
-            None => self.tell_news(id),
+            None => self.answer_subscriber(id),
         }
     }
 
-    fn tell_news(&mut self, id: u64) -> Result<(), Why> {
+    fn answer_subscriber(&mut self, id: u64) -> Result<(), EndReason> {
         let begin = self.end().lanes().position();
         self.respond(id, Status::Ok, &[])?;
-        self.awaited.unhurried = Some((begin, self.end().lanes().position()));
+        self.awaited.deferrable = Some((begin, self.end().lanes().position()));
         Ok(())
     }
 
     /// Notes that something was published. Returns whether a turn would find work.
-    pub(in crate::server) fn hear_news(&mut self) -> bool {
-        self.awaited.has_news = self.awaited.request.is_some();
+    pub(in crate::server) fn mark_published(&mut self) -> bool {
+        self.awaited.has_published = self.awaited.request.is_some();
         !self.is_quiet()
     }
 
     /// Returns whether what the client awaits may be published.
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
-        self.awaited.has_news
+    pub(super) fn has_published(&self) -> bool {
+        self.awaited.has_published
     }
 
     /// Answers if what the client awaits is published now. Returns true when it was.
     #[cold]
-    pub(super) fn take_news(&mut self, handler: &Handler) -> Result<bool, Why> {
-        self.awaited.has_news = false;
+    pub(super) fn answer_if_published(&mut self, handler: &Handler) -> Result<bool, EndReason> {
+        self.awaited.has_published = false;
         let (Some((id, after, _)), Handler::Snapshot(store)) = (&self.awaited.request, handler)
         else {
             return Ok(false);
@@ -112,12 +117,16 @@ impl ServerSession {
             return Ok(false);
         }
         self.awaited.request = None;
-        self.tell_news(id)?;
+        self.answer_subscriber(id)?;
         Ok(true)
     }
 
-    /// Ends the wait for news, of this request or of any. Returns true when there was one.
-    pub(super) fn stop_awaiting(&mut self, id: Option<u64>, status: Status) -> Result<bool, Why> {
+    /// Ends the wait for a publication, of this request or of any. Returns true when there was one.
+    pub(super) fn stop_awaiting(
+        &mut self,
+        id: Option<u64>,
+        status: Status,
+    ) -> Result<bool, EndReason> {
         match self.awaited.request {
             Some((awaited, ..)) if id.is_none_or(|id| id == awaited) => {
                 self.awaited.request = None;
@@ -129,8 +138,8 @@ impl ServerSession {
     }
 
     /// Returns whether the client has taken everything except the answer that it may leave.
-    pub(super) fn may_leave_the_rest(&mut self) -> Result<bool, Why> {
-        let Some((begin, end)) = self.awaited.unhurried else { return Ok(false) };
+    pub(super) fn may_leave_the_rest(&mut self) -> Result<bool, EndReason> {
+        let Some((begin, end)) = self.awaited.deferrable else { return Ok(false) };
         Ok(end == self.end().lanes().position() && self.driver.end_mut().taken()? >= begin)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) trait Transport {
 
     /// Whether an end that armed its doorbell sleeps before the other one does anything else. With two threads, it
     /// may see by itself what comes in that moment, and is then not rung.
-    const SLEEPS_AT_ONCE: bool = false;
+    const SLEEPS_WITHOUT_SPINNING: bool = false;
 
     /// Opens a session whose serving end follows `script`.
     fn connect(lane: Geometry, script: Box<Script>) -> (Self::Port, Lanes);

@@ -73,8 +73,8 @@ fn connect(mut parent: Parent, trusted: &[User]) {
     let run_dir = RunDir::from_environment();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
-        if let Some(count) = line.strip_prefix("crowd ") {
-            parent.tell(&crowd(&run_dir, count.parse().unwrap()));
+        if let Some(count) = line.strip_prefix("many_clients ") {
+            parent.tell(&many_clients(&run_dir, count.parse().unwrap()));
             continue;
         }
         if line == "violate" {
@@ -104,7 +104,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
 
 /// Opens so many sessions at once. Returns how many there are, how many milliseconds that took, and the reasons of
 /// refusals.
-fn crowd(run_dir: &RunDir, count: usize) -> String {
+fn many_clients(run_dir: &RunDir, count: usize) -> String {
     let start = std::time::Instant::now();
     let new = || Client::<Echo>::with_config(run_dir, patient());
     let mut clients: Vec<_> = std::iter::repeat_with(new).take(count).collect();

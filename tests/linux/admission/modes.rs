@@ -94,7 +94,7 @@ fn anybody() {
 
 /// File modes are the first barrier, but admission does not rely on them.
 #[test]
-fn who_is_not_in_the_group_is_refused_though_the_files_let_it_come() {
+fn a_user_outside_the_group_is_refused_though_the_files_are_accessible() {
     if !is_root() {
         return;
     }

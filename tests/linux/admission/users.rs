@@ -44,7 +44,7 @@ fn a_client_of_another_user_does_not_come_near_the_socket() {
 }
 
 #[test]
-fn a_client_of_another_user_is_refused_and_told_what_to_do() {
+fn a_client_of_another_user_is_refused_with_advice() {
     if !is_root() {
         return;
     }
@@ -76,20 +76,20 @@ fn a_client_of_another_user_that_is_listed_is_served() {
 }
 
 #[test]
-fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_and_told_why() {
+fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_with_the_reason() {
     if !is_root() {
         return;
     }
     let config = ServerConfig::default().max_session_rate_per_user(1);
     let (fixture, mut nobody) = open_to_nobody(config);
-    let told = nobody.ask("crowd 40");
+    let told = nobody.ask("many_clients 40");
     let mut parts = told.splitn(3, ' ');
     let [ready, millis] = [(); 2].map(|()| parts.next().unwrap().parse::<u128>().unwrap());
     // Seventeen at once, and one each second after them; on a slow machine more of these are in time.
     assert!((18..40).contains(&ready) && millis >= (ready - 17) * 1000, "{told}");
     says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
     says(&told, &["raise max_session_rate_per_user"]);
-    let own = super::crowd(fixture.run_dir(), 40);
+    let own = super::many_clients(fixture.run_dir(), 40);
     assert!(own.starts_with("40 "), "the provider's own user is not limited: {own}");
 }
 
@@ -102,12 +102,12 @@ fn a_session_of_another_user_that_violates_the_protocol_counts_as_sixteen() {
     let (_fixture, mut nobody) = open_to_nobody(config);
     assert_eq!(nobody.ask("violate"), "poisoned");
     // Without the violation, all of these are within the burst.
-    let told = nobody.ask("crowd 16");
+    let told = nobody.ask("many_clients 16");
     says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
 }
 
 #[test]
-fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
+fn a_client_with_a_wrong_token_is_refused_with_advice() {
     let token = Token::new([1; 16]);
     let fixture = TestServer::with(ServerConfig::default().token(token));
     let others = [None, Token::new([2; 16])];

@@ -58,7 +58,7 @@ fn a_provider_that_is_killed_fails_every_call_and_batch_and_its_successor_is_fou
 }
 
 #[test]
-fn a_provider_that_stops_is_noticed_by_calls_and_by_who_only_looks() {
+fn a_provider_that_stops_is_noticed_by_calls_and_by_checks() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let client = client::<Echo>(fixture.run_dir());
@@ -71,7 +71,7 @@ fn a_provider_that_stops_is_noticed_by_calls_and_by_who_only_looks() {
 }
 
 #[test]
-fn calls_of_another_runtime_are_told_when_that_of_the_session_ends() {
+fn calls_of_another_runtime_fail_when_the_runtime_of_the_session_ends() {
     for drives in [current(), several()] {
         let fixture = TestServer::open();
         let session = drives.block_on(client::<Hold>(fixture.run_dir()).connect()).unwrap();
@@ -107,7 +107,7 @@ fn the_last_clone_ends_the_session_though_its_runtime_does_nothing_any_more() {
 }
 
 #[test]
-fn who_is_in_no_runtime_is_told() {
+fn a_call_outside_a_runtime_is_an_error() {
     let fixture = TestServer::open();
     let client = client::<Echo>(fixture.run_dir());
     let mut connects = Box::pin(client.connect());

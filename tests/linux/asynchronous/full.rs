@@ -104,7 +104,7 @@ fn calls_that_end_before_they_are_sent_are_counted() {
 }
 
 #[test]
-fn who_wants_to_grow_goes_on_though_others_wait() {
+fn backpressure_grow_goes_on_though_others_wait() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let (session, calls) = full(&fixture).await;

@@ -24,7 +24,7 @@ async fn held(fixture: &TestServer) -> AsyncSession<Hold> {
 }
 
 #[test]
-fn what_tasks_post_is_handled_by_whatever_way_it_travels() {
+fn posts_of_tasks_are_handled_however_they_travel() {
     in_each_runtime(async || {
         for workers in [0, 2] {
             let fixture = TestServer::with(ServerConfig::default().workers(workers));

@@ -29,7 +29,7 @@ const FAIL: u64 = HOLD + 2;
 const TOGETHER: u64 = HOLD + 3;
 /// Keeps its thread until the fixture says so.
 const BLOCK: u64 = HOLD + 4;
-const AT_ONCE: usize = 200;
+const IN_FLIGHT: usize = 200;
 
 /// A server whose handlers wait, in a runtime of its own.
 struct Waiting {
@@ -61,7 +61,7 @@ impl Waiting {
         let ((begins, begun), (drops, dropped)) = (channel(), channel());
         let (unblock, blocked) = channel();
         let blocked = Arc::new(Mutex::new(blocked));
-        let (held, together) = (Arc::clone(&gate), Arc::new(Barrier::new(AT_ONCE)));
+        let (held, together) = (Arc::clone(&gate), Arc::new(Barrier::new(IN_FLIGHT)));
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let handler = move |_: Caller, asked: u64| {
             let (held, together) = (Arc::clone(&held), Arc::clone(&together));
@@ -109,10 +109,10 @@ fn any_number_of_calls_wait_at_once_without_a_thread_for_each() {
     let fixture = Waiting::open(ServerConfig::default());
     let mut client = fixture.client();
     let each = |_, answer: Result<u64, CallError>| assert_eq!(answer.unwrap(), TOGETHER + 1);
-    client.connect().unwrap().call_many(&[TOGETHER; AT_ONCE], each).unwrap();
+    client.connect().unwrap().call_many(&[TOGETHER; IN_FLIGHT], each).unwrap();
     assert_eq!(client.call(&7).unwrap(), 8);
     drop(client);
-    assert_eq!(fixture.close().accepted, AT_ONCE as u64 + 1);
+    assert_eq!(fixture.close().accepted, IN_FLIGHT as u64 + 1);
 }
 
 services! {

@@ -11,10 +11,10 @@ use crate::support::services::Hold;
 use crate::support::test_server::Dir;
 
 /// More than the calls after which a task looks for its answer itself.
-const HOT: u64 = 300;
+const WARM_UP_CALLS: u64 = 300;
 
-async fn heat(session: &AsyncSession<Hold>) {
-    for who in 1..=HOT {
+async fn warm_up(session: &AsyncSession<Hold>) {
+    for who in 1..=WARM_UP_CALLS {
         assert_eq!(session.call(&who).await.unwrap(), who);
     }
 }
@@ -31,17 +31,17 @@ fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_t
         let dir = Dir::new();
         let (_server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
-        heat(&session).await;
+        warm_up(&session).await;
         let late = tokio::spawn({
             let session = session.clone();
             async move { session.call_within(&0, Duration::from_millis(5)).await }
         });
         while !late.is_finished() {
-            heat(&session).await;
+            warm_up(&session).await;
         }
         is_late(&late.await.unwrap());
         gate.open();
-        heat(&session).await;
+        warm_up(&session).await;
         settled(&session);
     });
 }
@@ -53,7 +53,7 @@ fn a_call_ends_at_its_deadline_though_the_runtime_of_its_session_stands_still() 
         let (_server, gate, _) = gated(&dir, ServerConfig::default().workers(2));
         let session = drives.block_on(async {
             let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
-            heat(&session).await;
+            warm_up(&session).await;
             session
         });
         let soon = Duration::from_millis(5);
@@ -77,13 +77,13 @@ fn tasks_of_both_kinds_of_runtime_take_turns_on_one_session() {
             let session = session.clone();
             async move {
                 while !OVER.load(Ordering::Relaxed) {
-                    heat(&session).await;
+                    warm_up(&session).await;
                 }
             }
         });
         let other = std::thread::spawn({
             let session = session.clone();
-            move || current().block_on(heat(&session))
+            move || current().block_on(warm_up(&session))
         });
         tokio::time::sleep(Duration::from_millis(5)).await;
         OVER.store(true, Ordering::Relaxed);

@@ -55,7 +55,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
 }
 
 #[test]
-fn an_event_loop_is_told_that_the_provider_is_gone() {
+fn an_event_loop_learns_that_the_provider_is_gone() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::open();
         let mut client = fixture.client_with::<Echo>(patient().doorbell(doorbell));
@@ -73,7 +73,7 @@ fn an_event_loop_is_told_that_the_provider_is_gone() {
 }
 
 #[test]
-fn an_answer_that_is_there_already_is_told_by_arming() {
+fn arming_reports_an_answer_that_is_there_already() {
     let fixture = TestServer::open();
     let config = patient().doorbell(Doorbell::Eventfd);
     let mut client = fixture.client_with::<Echo>(config);

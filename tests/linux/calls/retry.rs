@@ -110,7 +110,7 @@ fn after_a_violation_nothing_is_sent_again_not_even_if_idempotent() {
 }
 
 #[test]
-fn without_a_successor_the_first_error_is_told() {
+fn without_a_successor_the_first_error_is_returned() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let mut client = Client::<HoldTwice>::with_config(&dir.run_dir, patient());

@@ -11,7 +11,7 @@ use crate::support::test_server::{TestServer, patient};
 
 /// It sleeps on the word that the answer changes, and polls the others every 10 ms.
 #[test]
-fn without_futex_waitv_an_answer_is_heard_at_once() {
+fn without_futex_waitv_an_answer_is_noticed_at_once() {
     // Neither spins, so both sleep in each call.
     let fixture = TestServer::with(ServerConfig::default().spin(SpinPolicy::NEVER));
     let config = patient().spin(SpinPolicy::NEVER);

@@ -19,7 +19,7 @@ pub(crate) fn publish(mut parent: Parent, mut squeeze: Squeeze) {
                 let number = publisher.sent() + 1;
                 publisher.send(&text(number, 2)).unwrap();
             }
-            ["deepen"] => publisher.deepen(16 * super::DEPTH).unwrap(),
+            ["set_depth"] => publisher.set_depth(16 * super::DEPTH).unwrap(),
             ref words => squeeze.obey(words),
         }
         parent.tell("ok");
@@ -53,7 +53,7 @@ fn a_subscriber_gets_a_ring_that_could_not_be_passed_once_it_can_be() {
         assert_eq!(subscriber.state(), begun);
         ask("in-flight");
         if !is_first {
-            ask("deepen");
+            ask("set_depth");
             ask("send");
         }
         until("the ring is not passed, nor is a session opened", || {

@@ -54,7 +54,7 @@ fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
         attacked.rogue().send_bytes(&hello, &[]);
     }
     until("all have left", || attacked.fixture.stats().turned_away == ROUNDS);
-    assert_eq!(attacked.fixture.offences(), [], "leaving is no cause");
+    assert_eq!(attacked.fixture.recorded_incidents(), [], "leaving is no cause");
     attacked.end(ROUNDS);
 }
 
@@ -113,7 +113,7 @@ fn a_client_that_leaves_at_any_step_leaves_nothing_behind() {
     let attached = attacked.rogue();
     attach(&attached, |_| {});
     drop(attached);
-    until("all seats are free", || {
+    until("all sessions are freed", || {
         let stats = attacked.fixture.stats();
         stats.sessions == 1 && stats.admitted + stats.turned_away == 5
     });

@@ -96,7 +96,7 @@ fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
 }
 
 #[test]
-fn one_that_waits_while_the_server_stops_is_told_so() {
+fn a_request_that_waits_while_the_server_stops_is_answered_so() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
@@ -130,14 +130,14 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     assert_eq!(patient.answer(RECORD), (Kind::Response, Status::Ok, 2));
     // Only now is it checked: a session that is overdue later was not checked before.
     patient.sees(Word::WantData, patient.tail);
-    let mut deaf = Rogue::connect(fixture.run_dir(), "numbers").open();
-    ask_after(&mut deaf, 1, 0);
-    assert_eq!(deaf.answer(0), (Kind::Response, Status::Ok, 1));
-    ask(&mut deaf, 2, &[]);
-    assert_eq!(deaf.answer(RECORD), (Kind::Attach, Status::Ok, 2));
+    let mut stalled = Rogue::connect(fixture.run_dir(), "numbers").open();
+    ask_after(&mut stalled, 1, 0);
+    assert_eq!(stalled.answer(0), (Kind::Response, Status::Ok, 1));
+    ask(&mut stalled, 2, &[]);
+    assert_eq!(stalled.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     until("one is closed", || fixture.stats().unread > 0);
     let close = RECORD * 2;
-    assert_eq!(deaf.answer(close).0, Kind::Close);
+    assert_eq!(stalled.answer(close).0, Kind::Close);
     assert_eq!(
         patient.link.peer().load(Word::Tail, Ordering::Acquire),
         close,
@@ -145,11 +145,11 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     );
     let stats = fixture.stats();
     assert_eq!((stats.unread, stats.sessions), (1, 1));
-    assert_eq!(fixture.offences(), [IncidentCause::Unread]);
+    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Unread]);
 }
 
 #[test]
-fn the_ring_is_passed_to_whoever_asks_and_a_service_without_one_says_so() {
+fn the_ring_is_passed_on_request_and_a_service_without_one_says_so() {
     let fixture = TestServer::open();
     let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     let number = 1_u32.to_le_bytes();

@@ -51,8 +51,10 @@ pub(crate) fn poisons_in(fixture: TestServer, violation: impl FnOnce(&mut RogueS
     let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&vec![3]).unwrap(), [3]);
     drop((good, late));
-    let offences = fixture.offences();
-    let [IncidentCause::ProtocolViolation(fault)] = offences[..] else { panic!("{offences:?}") };
+    let recorded_incidents = fixture.recorded_incidents();
+    let [IncidentCause::ProtocolViolation(fault)] = recorded_incidents[..] else {
+        panic!("{recorded_incidents:?}")
+    };
     let stats = fixture.close();
     assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
     Caught { fault, stats }
@@ -66,7 +68,7 @@ fn a_request_whose_id_is_used_again_is_not_run() {
 }
 
 #[test]
-fn what_follows_a_violation_is_not_run() {
+fn requests_after_a_violation_are_not_run() {
     let Caught { stats, .. } = poisons(|rogue| {
         rogue.write(request(2, 0), &[]);
         rogue.write(Header { kind: 200, ..request(3, 0) }, &[]);
@@ -124,9 +126,9 @@ fn many_violations_at_once_disturb_nobody() {
 fn a_client_that_hangs_up_without_a_close_is_let_go() {
     let fixture = TestServer::open();
     let rogues: Vec<_> = (0..3).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
-    until("all are seated", || fixture.stats().sessions == 3);
+    until("all are connected", || fixture.stats().sessions == 3);
     drop(rogues);
-    until("all seats are free", || fixture.stats().sessions == 0);
+    until("all sessions are freed", || fixture.stats().sessions == 0);
     let stats = fixture.close();
     assert_eq!((stats.admitted, stats.poisoned), (3, 0));
 }

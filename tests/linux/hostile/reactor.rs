@@ -23,7 +23,7 @@ fn header(kind: Kind, id: u64, len: u32) -> Header {
 /// The server reads no requests while it owes answers, and validated nothing: it took the false Head for work, for
 /// ever.
 #[test]
-fn a_violation_told_while_answers_are_not_read_is_noticed() {
+fn a_violation_while_answers_are_not_read_is_noticed() {
     let lane = Geometry::new(4096).unwrap();
     let fixture = TestServer::with(ServerConfig::default().lane(LaneConfig::default().size(lane)));
     let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();

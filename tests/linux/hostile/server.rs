@@ -238,7 +238,7 @@ fn a_snapshot_above_the_sessions_limit_or_without_its_one_descriptor_is_a_violat
 }
 
 #[test]
-fn an_answer_in_the_lane_to_who_asked_for_a_memfd() {
+fn an_answer_in_the_lane_to_a_request_for_a_memfd() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());

@@ -204,7 +204,7 @@ fn connects_later(way: &str) {
 }
 
 #[test]
-fn an_event_loop_without_a_descriptor_to_poll_is_told_why() {
+fn an_event_loop_without_a_descriptor_to_poll_gets_the_reason() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 1)).unwrap();
     let mut client = Process::start("limits descriptors", fixture.run_dir());

@@ -211,7 +211,7 @@ pub(super) fn play(mut parent: Parent) {
 }
 
 #[test]
-fn a_child_that_uses_its_parents_sessions_is_told_so_and_can_open_its_own() {
+fn a_child_that_uses_its_parents_sessions_gets_an_error_and_can_open_its_own() {
     let dir = Dir::new();
     let mut embedder = Process::start("limits fork", &dir.run_dir);
     assert_eq!(embedder.ask("use"), "well");

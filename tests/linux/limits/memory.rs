@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::blobs::How;
+use crate::support::blobs::Storage;
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::kernel;
@@ -54,7 +54,7 @@ fn a_provider_whose_memory_cgroup_is_full_is_gone_and_its_client_goes_on() {
     assert_eq!(consumer.ask("open"), "ok");
     assert_eq!(consumer.ask("call 100 100000 0 0"), "ok");
     let held = kernel::fds(consumer.pid());
-    let told = consumer.ask(&format!("call 100 {} {} 0", 60 * MIB, How::Sealed as u64));
+    let told = consumer.ask(&format!("call 100 {} {} 0", 60 * MIB, Storage::Sealed as u64));
     assert!(told.contains("PeerGone"), "{told}");
     assert!(provider.try_hear().is_none(), "the provider was not ended");
     drop(provider);
@@ -78,11 +78,11 @@ fn a_client_whose_memory_cgroup_is_full_is_gone_and_its_server_goes_on() {
     let mut greedy = Process::start("blob-client", &dir.run_dir);
     cgroup.take(&greedy);
     assert_eq!(greedy.ask("open"), "ok");
-    greedy.tell(&format!("call {} 100 0 {}", 60 * MIB, How::Sealed as u64));
+    greedy.tell(&format!("call {} 100 0 {}", 60 * MIB, Storage::Sealed as u64));
     assert!(greedy.try_hear().is_none(), "the client was not ended");
     drop(greedy);
     assert_eq!(good.ask("call 100 100 0 0"), "ok");
-    until("its seat is free", || kernel::fds(provider.pid()) <= held + 1);
+    until("its session is freed", || kernel::fds(provider.pid()) <= held + 1);
     provider.ask("stats");
 }
 
@@ -95,7 +95,7 @@ fn a_reader_is_not_charged_for_what_its_peer_allocated() {
     let mut reader = Process::start("blob-client", &dir.run_dir);
     cgroup.take(&reader);
     assert_eq!(reader.ask("open"), "ok");
-    let answer = format!("call 100 {} {} 0", 60 * MIB, How::Kept as u64);
+    let answer = format!("call 100 {} {} 0", 60 * MIB, Storage::Kept as u64);
     for _ in 0..2 {
         assert_eq!(reader.ask(&answer), "ok");
     }

@@ -89,7 +89,7 @@ fn sessions_of_one_user_are_counted_and_leave_others_some() {
 }
 
 #[test]
-fn snapshots_that_a_client_keeps_are_on_its_quota_and_it_is_told_to_come_again() {
+fn snapshots_that_a_client_keeps_are_on_its_quota_and_the_next_request_is_answered_busy() {
     let fixture = TestServer::with(frugal());
     let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     let mut kept = Vec::new();

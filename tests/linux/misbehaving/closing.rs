@@ -144,11 +144,11 @@ rows! { of_servers: holds_up_no_reactor {
         rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), crowd, |fixture, mut crowd| {
+    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), many_clients, |fixture, mut many_clients| {
         // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
-        crowd.push(connect(fixture));
-        send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);
-        crowd
+        many_clients.push(connect(fixture));
+        send(&many_clients[0], b"nobody reads this", vec![lingering_socket()]);
+        many_clients
     });
 } }
 
@@ -168,7 +168,7 @@ fn rung_by_eventfd(fixture: &TestServer) -> (Rogue, u64) {
 }
 
 /// As many clients in the handshake as there may be.
-fn crowd(fixture: &TestServer) -> Vec<Rogue> {
+fn many_clients(fixture: &TestServer) -> Vec<Rogue> {
     (0..256).map(|_| entered(fixture).0).collect()
 }
 
@@ -288,7 +288,7 @@ fn a_file_whose_server_never_answers_holds_up_no_client() {
 
 /// A descriptor that can no longer be closed is in use.
 #[test]
-fn whose_files_take_all_threads_of_the_reaper_comes_in_no_more_until_they_are_closed() {
+fn a_user_whose_files_block_the_reaper_is_refused_until_they_are_closed() {
     let dir = Dir::new();
     // In a process of its own, since a process has one reaper. Before the file exists, since exec would close it, and
     // wait.

@@ -191,7 +191,7 @@ fn a_flood_waits_in_its_own_socket() {
 }
 
 #[test]
-fn what_one_users_clients_send_in_chunks_is_on_its_quota() {
+fn chunks_of_one_users_clients_are_on_its_quota() {
     let fixture = Fixture::with(config().max_memory(Some(32 << 20)));
     // Each brings all but the last byte of a request, and goes no further.
     let payload = vec![0; 1 << 20];

@@ -11,7 +11,7 @@ use crate::support::services::Numbers;
 use crate::support::test_server::{Dir, patient};
 
 #[test]
-fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
+fn a_watcher_learns_of_a_death_though_the_endpoint_still_accepts() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let config = patient().connect_timeout(PATIENCE * 2);

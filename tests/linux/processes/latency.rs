@@ -232,10 +232,10 @@ impl Survivor for Watcher {
 struct Survivors {
     kinds: Vec<&'static str>,
     go: Vec<Sender<()>>,
-    told: Receiver<Told>,
+    told: Receiver<Report>,
 }
 
-enum Told {
+enum Report {
     /// Which client has connected to the provider, in which thread.
     Met(usize, i32),
     /// Which client saw it die, and when.
@@ -277,10 +277,10 @@ impl Survivors {
             thread::spawn(move || {
                 while started.recv().is_ok() {
                     survivor.meet();
-                    tell.send(Told::Met(at, kernel::thread_id())).unwrap();
+                    tell.send(Report::Met(at, kernel::thread_id())).unwrap();
                     survivor.outlive();
                     // At the end of a test the receiver is gone.
-                    let _ = tell.send(Told::Saw(at, clock::now().as_nanos()));
+                    let _ = tell.send(Report::Saw(at, clock::now().as_nanos()));
                 }
             });
             kinds.push(kind);
@@ -294,7 +294,7 @@ impl Survivors {
         self.go.iter().for_each(|go| go.send(()).unwrap());
         let mut threads = vec![0; self.kinds.len()];
         for _ in &self.kinds {
-            let Told::Met(at, thread) = self.hear() else { panic!("one saw a death too early") };
+            let Report::Met(at, thread) = self.hear() else { panic!("one saw a death too early") };
             threads[at] = thread;
         }
         for _ in 0..CALLERS {
@@ -308,7 +308,7 @@ impl Survivors {
         threads
     }
 
-    fn hear(&self) -> Told {
+    fn hear(&self) -> Report {
         self.told.recv_timeout(PATIENCE).expect("a survivor does not see it, or panicked")
     }
 }
@@ -319,7 +319,7 @@ fn provider(dir: &Dir) -> Process {
 }
 
 #[test]
-fn a_providers_death_is_seen_as_soon_by_everybody_as_the_kernel_tells_it() {
+fn a_providers_death_is_seen_by_everybody_as_soon_as_the_kernel_reports_it() {
     let dir = Dir::new();
     let _alone = alone();
     let _load = Load::everywhere(&dir);
@@ -332,7 +332,7 @@ fn a_providers_death_is_seen_as_soon_by_everybody_as_the_kernel_tells_it() {
             survivors.meet(&mut server);
             let killed = observers.kill(&mut server);
             for _ in &survivors.kinds {
-                let Told::Saw(at, saw) = survivors.hear() else { panic!("one met nobody") };
+                let Report::Saw(at, saw) = survivors.hear() else { panic!("one met nobody") };
                 latencies.kinds[at].1.push(saw - killed);
             }
             latencies.observers.extend(observers.saw(killed));
@@ -342,7 +342,7 @@ fn a_providers_death_is_seen_as_soon_by_everybody_as_the_kernel_tells_it() {
 }
 
 #[test]
-fn who_waits_for_a_provider_that_lives_and_does_nothing_is_not_woken() {
+fn a_wait_for_an_idle_provider_is_not_woken() {
     let dir = Dir::new();
     let survivors = Survivors::start(&dir.run_dir);
     let mut server = provider(&dir);
@@ -436,7 +436,7 @@ fn closed(sockets: &[(PathBuf, OwnedFd)]) -> Vec<u64> {
 /// The server closes its end on another thread, after it has released everything else: the test sees that close. The
 /// copies of the client's sockets prevent a hang-up: the servers rely on the process's death alone.
 #[test]
-fn a_clients_death_is_seen_as_soon_by_its_servers_as_the_kernel_tells_it() {
+fn a_clients_death_is_seen_by_its_servers_as_soon_as_the_kernel_reports_it() {
     let kinds = [
         "idle, server's eventfd",
         "in a call, server's eventfd",

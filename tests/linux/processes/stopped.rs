@@ -69,7 +69,7 @@ fn flood(session: &mut Session<Echo>) -> u64 {
 }
 
 /// The role of a client that takes no answers until told to.
-pub(crate) fn play_deaf(mut parent: Parent) {
+pub(crate) fn stop_reading(mut parent: Parent) {
     let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
     client.connect().unwrap();
     parent.tell("ready");
@@ -143,16 +143,16 @@ fn a_stopped_client_holds_up_no_other_and_costs_a_bounded_amount_of_memory() {
     let mut server = Process::start("server", &dir.run_dir);
     let mut other = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-    let mut deaf = Process::start("deaf", &dir.run_dir);
+    let mut stalled = Process::start("not-reading", &dir.run_dir);
     let before = memory(server.pid());
-    let sent: u64 = deaf.ask("flood").parse().unwrap();
-    let _stopped = Stopped::new(&deaf);
+    let sent: u64 = stalled.ask("flood").parse().unwrap();
+    let _stopped = Stopped::new(&stalled);
     for at in 0..1000_u64 {
         let request = at.to_le_bytes().to_vec();
         assert_eq!(other.call(&request).unwrap(), request);
     }
     let grown = memory(server.pid()).saturating_sub(before);
-    println!("{sent} requests of 1000 bytes, answers untaken: the server grew by {grown} KiB");
+    println!("{sent} requests of 1000 bytes, answers unread: the server grew by {grown} KiB");
     // Both lanes as large as fullness makes them, 256 KiB each, epochs in flight, and one answer.
     assert!(grown < 2 << 10, "{grown} KiB");
     let stats = parse_stats(&server.ask("stats"));
@@ -171,25 +171,25 @@ fn hasty() -> ServerConfig {
 }
 
 #[test]
-fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
+fn a_stopped_client_is_closed_after_the_timeout_and_gets_the_reason_when_it_goes_on() {
     let fixture = TestServer::with(hasty());
     let mut other = fixture.client::<Echo>();
-    let mut deaf = Process::start("deaf", fixture.run_dir());
-    let sent: u64 = deaf.ask("flood").parse().unwrap();
-    let stopped = Stopped::new(&deaf);
+    let mut stalled = Process::start("not-reading", fixture.run_dir());
+    let sent: u64 = stalled.ask("flood").parse().unwrap();
+    let stopped = Stopped::new(&stalled);
     until("its session is closed", || fixture.stats().unread == 1);
     assert_eq!(fixture.stats().sessions, 1);
-    assert_eq!(fixture.offences(), [IncidentCause::Unread]);
+    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Unread]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
-    let told = deaf.ask("take");
+    let told = stalled.ask("take");
     let (answers, why) = told.split_once(' ').unwrap();
     assert!(why.starts_with("Unread Closed {"), "{told}");
     // What was published before is still read.
     let answers: u64 = answers.parse().unwrap();
     assert!(answers > 0 && answers <= sent, "{told}, of {sent}");
-    assert_eq!(deaf.ask("call"), "Ok([1])", "on a new session");
-    drop((deaf, other));
+    assert_eq!(stalled.ask("call"), "Ok([1])", "on a new session");
+    drop((stalled, other));
     let stats = fixture.close();
     assert_eq!((stats.unread, stats.poisoned, stats.admitted), (1, 0, 3));
 }
@@ -238,8 +238,8 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
     assert_eq!(fixture.arrivals.next(), 1);
     // Others are closed meanwhile: so the time is over for these three, too.
     for times in 1..=3 {
-        let mut deaf = fixture.client::<Echo>();
-        deaf.session().unwrap().submit(&vec![2]).unwrap();
+        let mut stalled = fixture.client::<Echo>();
+        stalled.session().unwrap().submit(&vec![2]).unwrap();
         until("somebody else is closed", || fixture.stats().unread >= times);
     }
     fixture.release();
@@ -278,7 +278,7 @@ fn a_client_leaves_a_provider_that_takes_nothing_and_comes_back_to_it() {
 }
 
 #[test]
-fn an_event_loop_that_met_a_full_lane_is_told_of_room_before_any_answer() {
+fn an_event_loop_that_met_a_full_lane_learns_of_room_before_any_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = Dir::new();
         let mut server = Process::start("server 1", &dir.run_dir);

@@ -53,7 +53,7 @@ impl RogueSession {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_told_so_and_holds_nobody_up() {
+fn a_client_that_does_not_read_gets_an_error_and_delays_no_other() {
     let fixture =
         TestServer::with(ServerConfig::default().lane(LaneConfig::default().stream_from(None)));
     let mut good = fixture.client::<Echo>();

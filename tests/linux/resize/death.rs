@@ -3,7 +3,7 @@
 use bellwire::{CallError, Client, ClientConfig};
 
 use crate::support::blob_server::{is_answer, request, request_by};
-use crate::support::blobs::{Blobs, How, Settings};
+use crate::support::blobs::{Blobs, Settings, Storage};
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::kernel;
@@ -20,14 +20,14 @@ fn client(dir: &Dir, settings: &str) -> Client<Blobs> {
 #[test]
 fn a_large_answer_of_a_provider_that_was_killed_after_it_arrives() {
     for doorbell in 1..=3 {
-        for how in [How::Private, How::Sealed] {
+        for how in [Storage::Private, Storage::Sealed] {
             for zombie in [false, true] {
                 let dir = Dir::new();
                 let mut server = Process::start("blobs stream=0", &dir.run_dir);
                 let mut client = client(&dir, &format!("stream=0 doorbell={doorbell}"));
                 let session = client.session().unwrap();
                 let ticket =
-                    session.submit(&request_by(50_000, How::Private, 8 << 20, how)).unwrap();
+                    session.submit(&request_by(50_000, Storage::Private, 8 << 20, how)).unwrap();
                 // It checks whether there is something, and takes nothing.
                 until("the answer is published", || session.arm().unwrap());
                 if zombie {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::blobs::How;
+use crate::support::blobs::Storage;
 use crate::support::guard::until;
 use crate::support::kernel;
 use crate::support::pair::{Pair, told};
@@ -46,7 +46,7 @@ fn touched(pid: u32) -> u64 {
 /// The same traffic each time: it touches all of both lanes.
 fn touch(pair: &mut Pair) {
     for _ in 0..8 {
-        pair.call(8000, 8000, How::Private);
+        pair.call(8000, 8000, Storage::Private);
     }
 }
 
@@ -61,7 +61,7 @@ enum By {
 
 /// After a burst of large messages both ways, and a trim, both processes have what they had before.
 #[track_caller]
-fn comes_back(settings: &str, how: How, by: By) {
+fn comes_back(settings: &str, how: Storage, by: By) {
     let mut pair = Pair::open(settings, settings);
     touch(&mut pair);
     let pids = [pair.server.pid(), pair.client.pid()];
@@ -98,21 +98,21 @@ fn comes_back(settings: &str, how: How, by: By) {
 
 #[test]
 fn payloads_in_memfds_of_their_own_leave_nothing_behind() {
-    comes_back("stream=0", How::Sealed, By::Attach);
+    comes_back("stream=0", Storage::Sealed, By::Attach);
 }
 
 #[test]
 fn messages_that_are_attached_as_configured_leave_nothing_behind() {
-    comes_back("stream=0 attach=1000000", How::Private, By::Attach);
+    comes_back("stream=0 attach=1000000", Storage::Private, By::Attach);
 }
 
 #[test]
 fn messages_in_parts_leave_nothing_behind() {
-    comes_back("", How::Private, By::Parts);
+    comes_back("", Storage::Private, By::Parts);
 }
 
 #[test]
 fn lanes_of_256_mib_leave_nothing_behind() {
     let settings = "stream=0 max_lane=268435456 max_shared=1073741824";
-    comes_back(settings, How::Private, By::Lane(256 << 20));
+    comes_back(settings, Storage::Private, By::Lane(256 << 20));
 }

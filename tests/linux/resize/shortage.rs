@@ -1,7 +1,7 @@
 //! What happens when memory or descriptors cannot be had: the call that needed them says so, and the session goes on at
 //! its size.
 
-use crate::support::blobs::How;
+use crate::support::blobs::Storage;
 use crate::support::pair::{Lane, Pair, told};
 use crate::support::roles::parse_stats;
 
@@ -37,12 +37,12 @@ impl Pair {
 fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
     let mut pair = Pair::open(settings, settings);
     // Buffers of all sizes have their memory by now.
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     let before = pair.lanes();
     let (request, answer) = Pair::sizes(end, LARGE);
     pair.tell(end, take);
     for _ in 0..3 {
-        let said = pair.try_submit(request, answer, How::Private);
+        let said = pair.try_submit(request, answer, Storage::Private);
         match end {
             End::Client => {
                 assert!(said.starts_with("No Short"), "{said}");
@@ -51,7 +51,7 @@ fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
             // A shortage of the server is reported to its operator.
             End::Server => assert_eq!(said, "Maybe Declined { status: Short }"),
         }
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
         let after = pair.lanes();
         let sizes = |lanes: [Lane; 2]| lanes.map(|lane| (lane.epoch, lane.size));
         assert_eq!(sizes(after), sizes(before));
@@ -61,7 +61,7 @@ fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
         return;
     }
     pair.tell(end, give);
-    pair.submit(request, answer, How::Private);
+    pair.submit(request, answer, Storage::Private);
     let after = pair.lanes();
     let grown = usize::from(end == End::Server);
     assert!(after[grown].size > before[grown].size && after[grown].grows == 1, "{after:?}");
@@ -84,15 +84,15 @@ fn a_sender_at_its_limit_of_open_files_that_attaches() {
     for end in [End::Client, End::Server] {
         let attaching = format!("{WHOLE} attach=30000");
         let mut pair = Pair::open(&attaching, &attaching);
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
         let (request, answer) = Pair::sizes(end, LARGE);
         pair.tell(end, "no-files");
-        let said = pair.try_submit(request, answer, How::Private);
+        let said = pair.try_submit(request, answer, Storage::Private);
         let expected = if end == End::Client { "No Short" } else { "Maybe Declined" };
         assert!(said.starts_with(expected) && said.contains("Short"), "{said}");
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
         pair.tell(end, "files");
-        pair.submit(request, answer, How::Private);
+        pair.submit(request, answer, Storage::Private);
         let lanes = pair.lanes();
         let attaching = usize::from(end == End::Server);
         assert_eq!((lanes[attaching].attaches, lanes[1 - attaching].attaches), (1, 0));
@@ -131,7 +131,7 @@ const LITTLE: usize = 24 << 20;
 fn a_sender_without_address_space() {
     let mut pair = Pair::open(WHOLE, WHOLE);
     // Made while there is room for it.
-    assert_eq!(pair.client.ask(&told("make", HUGE, SMALL, How::Private)), "done");
+    assert_eq!(pair.client.ask(&told("make", HUGE, SMALL, Storage::Private)), "done");
     pair.tell(End::Client, &format!("space {LITTLE}"));
     for _ in 0..2 {
         let said = pair.client.ask("submit");
@@ -140,18 +140,18 @@ fn a_sender_without_address_space() {
     pair.tell(End::Client, "spaces");
     assert_eq!(pair.client.ask("submit"), "ok");
     assert_eq!(pair.lanes()[0].size, 32 << 20);
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
 
     // The provider has made this answer before.
-    assert_eq!(pair.client.ask(&told("submit", SMALL, HUGE, How::Kept)), "ok");
+    assert_eq!(pair.client.ask(&told("submit", SMALL, HUGE, Storage::Kept)), "ok");
     pair.trim();
     pair.tell(End::Server, &format!("space {}", HUGE / 2));
-    let said = pair.try_submit(SMALL, HUGE, How::Sealed);
+    let said = pair.try_submit(SMALL, HUGE, Storage::Sealed);
     assert!(said.starts_with("Maybe Handler") && said.contains("maps"), "{said}");
     // Passing what it has needs no more space.
-    pair.submit(SMALL, HUGE, How::Kept);
+    pair.submit(SMALL, HUGE, Storage::Kept);
     pair.tell(End::Server, "spaces");
-    pair.submit(SMALL, HUGE, How::Sealed);
+    pair.submit(SMALL, HUGE, Storage::Sealed);
     pair.end();
 }
 
@@ -171,13 +171,13 @@ fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
     // The server's own doorbell cannot be a futex; the client's can be anything.
     let server = format!("{settings} doorbell={}", doorbell.max(2));
     let mut pair = Pair::open(&server, &format!("{settings} doorbell={doorbell}"));
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     let sender = if end == End::Client { End::Server } else { End::Client };
     // Repeatedly: the spare is replaced.
     for round in 1..=4 {
         pair.tell(end, "no-files");
         let (request, answer) = Pair::sizes(sender, LARGE << round);
-        pair.submit(request, answer, How::Private);
+        pair.submit(request, answer, Storage::Private);
         let lane = pair.lanes()[usize::from(sender == End::Server)];
         assert_eq!(count(&lane), round, "{end:?} {lane:?}");
     }
@@ -190,17 +190,17 @@ fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
 fn a_server_without_address_space_follows_later() {
     let mut pair = Pair::open(WHOLE, WHOLE);
     let mut other = pair.another();
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     // The handler has this much memory already.
-    assert_eq!(other.ask(&told("call", SMALL, SMALL, How::Private)), "ok");
+    assert_eq!(other.ask(&told("call", SMALL, SMALL, Storage::Private)), "ok");
     pair.tell(End::Server, &format!("space {LITTLE}"));
-    pair.client.tell(&told("submit", HUGE, SMALL, How::Private));
+    pair.client.tell(&told("submit", HUGE, SMALL, Storage::Private));
     for _ in 0..200 {
-        assert_eq!(other.ask(&told("call", SMALL, SMALL, How::Private)), "ok");
+        assert_eq!(other.ask(&told("call", SMALL, SMALL, Storage::Private)), "ok");
     }
     pair.tell(End::Server, "spaces");
     assert_eq!(pair.client.hear(), "ok");
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     let stats = parse_stats(&pair.server.ask("stop"));
     assert_eq!((stats.admitted, stats.poisoned, stats.answered), (2, 0, 204), "{stats:?}");
 }
@@ -209,16 +209,16 @@ fn a_server_without_address_space_follows_later() {
 #[test]
 fn a_client_without_address_space_loses_nothing() {
     let mut pair = Pair::open(WHOLE, WHOLE);
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     pair.tell(End::Client, &format!("space {LITTLE}"));
-    let said = pair.client.ask(&told("call", SMALL, HUGE, How::Private));
+    let said = pair.client.ask(&told("call", SMALL, HUGE, Storage::Private));
     assert!(said.starts_with("Maybe Short") && said.contains("resource: Maps"), "{said}");
     // Whatever comes is behind that lane.
-    let said = pair.client.ask(&told("call", SMALL, SMALL, How::Private));
+    let said = pair.client.ask(&told("call", SMALL, SMALL, Storage::Private));
     assert!(said.starts_with("Maybe Short") && said.contains("resource: Maps"), "{said}");
     pair.tell(End::Client, "spaces");
-    pair.call(SMALL, SMALL, How::Private);
-    pair.submit(SMALL, HUGE, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
+    pair.submit(SMALL, HUGE, Storage::Private);
     let stats = pair.end();
     assert_eq!((stats.accepted, stats.answered), (5, 5));
 }
@@ -227,15 +227,15 @@ fn a_client_without_address_space_loses_nothing() {
 #[test]
 fn a_server_without_address_space_for_a_message_refuses_it() {
     let mut pair = Pair::open(WHOLE, WHOLE);
-    pair.call(SMALL, SMALL, How::Private);
+    pair.call(SMALL, SMALL, Storage::Private);
     pair.tell(End::Server, &format!("space {}", HUGE / 2));
     for _ in 0..3 {
-        let said = pair.try_submit(HUGE, SMALL, How::Sealed);
+        let said = pair.try_submit(HUGE, SMALL, Storage::Sealed);
         assert_eq!(said, "No Declined { status: Busy }");
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
     }
     pair.tell(End::Server, "spaces");
-    pair.submit(HUGE, SMALL, How::Sealed);
+    pair.submit(HUGE, SMALL, Storage::Sealed);
     let stats = pair.end();
     assert_eq!((stats.answered, stats.refused), (5, 3), "{stats:?}");
 }
@@ -245,9 +245,9 @@ fn a_server_without_address_space_for_a_message_refuses_it() {
 fn a_client_without_address_space_for_a_message_says_so() {
     for way in ["call", "submit"] {
         let mut pair = Pair::open(WHOLE, WHOLE);
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
         // The provider's, so that nothing else is large here.
-        assert_eq!(pair.client.ask(&told("make", SMALL, HUGE, How::Kept)), "done");
+        assert_eq!(pair.client.ask(&told("make", SMALL, HUGE, Storage::Kept)), "done");
         pair.tell(End::Client, &format!("space {}", HUGE / 2));
         for _ in 0..3 {
             let said = pair.client.ask(way);
@@ -255,7 +255,7 @@ fn a_client_without_address_space_for_a_message_says_so() {
         }
         pair.tell(End::Client, "spaces");
         assert_eq!(pair.client.ask(way), "ok");
-        pair.call(SMALL, SMALL, How::Private);
+        pair.call(SMALL, SMALL, Storage::Private);
         pair.end();
     }
 }

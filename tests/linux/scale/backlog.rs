@@ -14,7 +14,7 @@ const CLIENTS: usize = 30;
 
 /// A server whose only thread is held in a handler, and that has its queue full.
 #[test]
-fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later() {
+fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted_later() {
     let dir = Dir::new();
     let (gate, arrivals) = Gate::with_channel();
     let config = ServerConfig::default().backlog(BACKLOG);
@@ -31,11 +31,11 @@ fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later
     let mut queued: Vec<_> = (0..=BACKLOG).map(client).collect();
     for client in &mut queued {
         assert_eq!(client.refresh(), State::Connecting);
-        assert_eq!(client.crowded(), 0);
+        assert_eq!(client.backlog_rejections(), 0);
     }
     let mut told = client(0);
     let State::Failed { kind, reason } = told.refresh() else { panic!("{:?}", told.state()) };
-    assert_eq!((kind, told.crowded()), (ErrorKind::WouldBlock, 1), "{reason}");
+    assert_eq!((kind, told.backlog_rejections()), (ErrorKind::WouldBlock, 1), "{reason}");
     assert!(reason.contains("backlog"), "{reason}");
 
     // Each retries until its deadline, at different times.
@@ -45,18 +45,19 @@ fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later
             thread::spawn(move || {
                 let answer = client.call(&vec![at as u8]);
                 assert_eq!(answer.unwrap(), [at as u8]);
-                client.crowded()
+                client.backlog_rejections()
             })
         })
         .collect();
     until("one tries again", || {
         told.refresh();
-        told.crowded() > 1
+        told.backlog_rejections() > 1
     });
     gate.open();
     assert_eq!(held.join().unwrap(), 7);
-    let crowded: Vec<u64> = late.into_iter().map(|client| client.join().unwrap()).collect();
-    println!("found the queue full: {crowded:?}");
+    let backlog_rejections: Vec<u64> =
+        late.into_iter().map(|client| client.join().unwrap()).collect();
+    println!("found the queue full: {backlog_rejections:?}");
     for client in queued.iter_mut().chain([&mut told]) {
         until("it is let in", || client.refresh() == State::Ready);
     }

@@ -57,8 +57,8 @@ pub(super) fn play(mut parent: Parent, clients: usize) {
         let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let _ = clock_nanosleep_relative(ClockId::Monotonic, &pause);
     }
-    let crowded: u64 = flock.iter().map(|sheep| sheep.client.crowded()).sum();
-    parent.tell(&format!("{} {crowded}", clock::now().as_nanos()));
+    let backlog_rejections: u64 = flock.iter().map(|sheep| sheep.client.backlog_rejections()).sum();
+    parent.tell(&format!("{} {backlog_rejections}", clock::now().as_nanos()));
     // The sessions stay open until all were counted.
     parent.hear();
 }
@@ -78,20 +78,20 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
     first.kill();
     let mut second = provider();
     let back = clock::now();
-    let mut crowded = 0;
+    let mut backlog_rejections = 0;
     let mut last = 0;
     for flock in &mut herd {
         let told = flock.hear();
         let (at, times) = told.split_once(' ').unwrap();
         last = last.max(at.parse().unwrap());
-        crowded += times.parse::<u64>().unwrap();
+        backlog_rejections += times.parse::<u64>().unwrap();
     }
     let served = bellwire_core::Instant::from_nanos(last);
     let (after_kill, after_start) = (served.since(killed), served.since(back));
     until("all are counted", || many_clients::sessions(&mut second).0 == PROCESSES * EACH);
     println!(
-        "all served {after_kill:?} after the kill, {after_start:?} after the provider was back; {crowded} found the queue full"
+        "all served {after_kill:?} after the kill, {after_start:?} after the provider was back; {backlog_rejections} found the queue full"
     );
-    assert_eq!(crowded, 0, "the accept queue overflowed");
+    assert_eq!(backlog_rejections, 0, "the accept queue overflowed");
     assert!(after_start < scaled(SOON), "{after_start:?}");
 }

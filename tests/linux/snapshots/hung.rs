@@ -114,7 +114,7 @@ fn a_refresh_does_not_wait_for_one_that_accepts_nobody_or_says_no_welcome() {
 }
 
 #[test]
-fn a_refresh_does_not_wait_for_one_that_tells_of_a_snapshot_and_never_passes_it() {
+fn a_refresh_does_not_wait_for_a_provider_that_announces_a_snapshot_and_never_passes_it() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = cache(&dir);
@@ -129,7 +129,7 @@ fn a_refresh_does_not_wait_for_one_that_tells_of_a_snapshot_and_never_passes_it(
 }
 
 #[test]
-fn whoever_waits_for_an_answer_can_be_cancelled() {
+fn a_wait_for_an_answer_can_be_cancelled() {
     let dir = Dir::new();
     let _listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = cache(&dir);

@@ -1,6 +1,6 @@
 use bellwire::ServerStats;
 
-use crate::support::blobs::How;
+use crate::support::blobs::Storage;
 use crate::support::child::Process;
 use crate::support::roles::parse_stats;
 use crate::support::test_server::Dir;
@@ -38,17 +38,17 @@ impl Pair {
 
     /// A request of so many bytes for so many, by a call that waits.
     #[track_caller]
-    pub(crate) fn call(&mut self, request: usize, answer: usize, how: How) {
+    pub(crate) fn call(&mut self, request: usize, answer: usize, how: Storage) {
         assert_eq!(self.client.ask(&told("call", request, answer, how)), "ok");
     }
 
     /// The same, sent without waiting, so that the lanes grow for it. Returns the error if it failed.
-    pub(crate) fn try_submit(&mut self, request: usize, answer: usize, how: How) -> String {
+    pub(crate) fn try_submit(&mut self, request: usize, answer: usize, how: Storage) -> String {
         self.client.ask(&told("submit", request, answer, how))
     }
 
     #[track_caller]
-    pub(crate) fn submit(&mut self, request: usize, answer: usize, how: How) {
+    pub(crate) fn submit(&mut self, request: usize, answer: usize, how: Storage) {
         assert_eq!(self.try_submit(request, answer, how), "ok");
     }
 
@@ -72,9 +72,9 @@ impl Pair {
 }
 
 /// A command to a client.
-pub(crate) fn told(way: &str, request: usize, answer: usize, how: How) -> String {
+pub(crate) fn told(way: &str, request: usize, answer: usize, how: Storage) -> String {
     // A request for a payload in a memfd is itself in one.
-    let by = if how == How::Kept { How::Private } else { how };
+    let by = if how == Storage::Kept { Storage::Private } else { how };
     format!("{way} {request} {answer} {} {}", how as u64, by as u64)
 }
 

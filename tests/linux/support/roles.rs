@@ -38,7 +38,7 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "observer" => latency::observe(parent),
         "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),
         "activated" => activation::play(parent),
-        "deaf" => stopped::play_deaf(parent),
+        "not-reading" => stopped::stop_reading(parent),
         "admission" => crate::admission::play(parent, role),
         "scale" => crate::scale::play(parent, words),
         "limits" => crate::limits::play(parent, role),

@@ -169,14 +169,14 @@ impl<const WORDS: usize> Snapshot for NumberSnapshot<WORDS> {
         numbers.find(|(_, number)| *number != first).map_or(Ok(first), |found| Err(torn(found)))
     }
 
-    const TELLS_CHANGES: bool = WORDS <= CHECKED;
+    const PUBLISHES_DELTAS: bool = WORDS <= CHECKED;
 
-    fn changes(index: &u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn delta(index: &u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let next = Self::validate(bytes).ok()?;
         Some([*index, next, !next].map(u64::to_le_bytes).concat())
     }
 
-    fn update_by(index: &mut u64, changes: &[u8]) -> bool {
+    fn apply_delta(index: &mut u64, changes: &[u8]) -> bool {
         let (words, _) = changes.as_chunks::<8>();
         let [old, next, check] = *words else { return false };
         let [old, next, check] = [old, next, check].map(u64::from_le_bytes);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_owned_stays_and_what_nobody_owns_any_more_is_removed() {
+    fn owned_folders_stay_and_abandoned_ones_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let make = |name: &str| {
             let dir = parent.path().join(name);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sweep_is_removing_cannot_become_anybodys_own() {
+    fn a_folder_that_a_sweep_removes_cannot_be_owned() {
         let dir = tempfile::tempdir().unwrap();
         let owner = dir.path().join(OWNER);
         let before = own(dir.path()).unwrap().unwrap();

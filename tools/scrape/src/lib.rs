@@ -1,6 +1,6 @@
 //! The part of HTTP that a scraper needs: one request per connection, for `/metrics`.
 //!
-//! A client has [`TIMEOUT`] to send its request, and as long to take the response. At most [`MOST_CLIENTS`] are connected at once: one
+//! A client has [`TIMEOUT`] to send its request, and as long to take the response. At most [`MAX_CLIENTS`] are connected at once: one
 //! more closes the connection that has been waiting for its request for longest. So clients that send nothing keep out no other.
 //! `tiny_http` has no such limits; a server that has them brings an asynchronous runtime into both programs.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The most time for a request, and for a response.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most connections at once.
-pub const MOST_CLIENTS: usize = 64;
+pub const MAX_CLIENTS: usize = 64;
 
 const MAX_REQUEST: usize = 8192;
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -66,7 +66,7 @@ impl Clients {
     fn enter(&self, stream: TcpStream) -> Arc<TcpStream> {
         let stream = Arc::new(stream);
         let mut all = self.lock();
-        if all.len() >= MOST_CLIENTS {
+        if all.len() >= MAX_CLIENTS {
             let slowest = all.iter().position(|client| !client.has_asked).unwrap_or(0);
             if let Some(client) = all.remove(slowest) {
                 // Its thread, which waits for it, goes on.
@@ -195,7 +195,7 @@ mod tests {
     fn clients_that_send_nothing_keep_out_no_other() {
         let address = exporter(|| Ok("# EOF\n".to_owned()));
         let silent: Vec<_> =
-            (0..2 * MOST_CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+            (0..2 * MAX_CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert!(ask(address, "GET /metrics").starts_with("HTTP/1.1 200 "));
         drop(silent);
     }
@@ -210,10 +210,10 @@ mod tests {
             peers.push(TcpStream::connect(address).unwrap());
             clients.enter(listener.accept().unwrap().0)
         };
-        let entered: Vec<_> = (0..MOST_CLIENTS).map(|_| enter()).collect();
+        let entered: Vec<_> = (0..MAX_CLIENTS).map(|_| enter()).collect();
         clients.asked(&entered[0]);
         enter();
-        assert_eq!(clients.lock().len(), MOST_CLIENTS);
+        assert_eq!(clients.lock().len(), MAX_CLIENTS);
         assert_eq!((&peers[1]).read(&mut [0]).unwrap(), 0, "it is closed");
         for at in [0, 2] {
             peers[at].set_nonblocking(true).unwrap();

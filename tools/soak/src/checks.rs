@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::faults::Fired;
     use crate::protocol::{CallCounts, ConsumerCalls, Served};
-    use bellwire_cli::stop::Why;
+    use bellwire_cli::stop::StopReason;
 
     /// Returns a soak without failures.
     fn sound() -> Outcome {
@@ -340,10 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_before_an_early_end_is_no_fault() {
+    fn a_sign_that_is_missing_after_an_early_end_is_no_fault() {
         let early = |outcome: &mut Outcome| {
             outcome.fired.consumers_stopped = 0;
-            outcome.interrupted = Some(Why::Interrupt);
+            outcome.interrupted = Some(StopReason::Interrupt);
         };
         assert_eq!(failing(early), [""; 0]);
     }

@@ -178,15 +178,15 @@ impl Line {
         let is_absent = matches!(answered, Err(CallError::Absent { .. }));
         self.book(|call_counts| match defect {
             Some(Defect::LostCall) => call_counts.in_flight -= 1,
-            _ => settle(call_counts, Some(header), answered),
+            _ => record(call_counts, Some(header), answered),
         });
         if is_absent {
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Sends many requests whose answers arrive in any order. Takes no answers for `deaf_for` first.
-    fn burst(&mut self, requests: usize, deaf_for: Duration) {
+    /// Sends many requests whose answers arrive in any order. Takes no answers for `not_reading` first.
+    fn burst(&mut self, requests: usize, not_reading: Duration) {
         let Ok(session) = self.client.connect() else { return };
         let mut waiting: BTreeMap<Ticket, Header> = BTreeMap::new();
         for _ in 0..requests {
@@ -203,7 +203,7 @@ impl Line {
                 Err(error) => call_counts.fail(&error),
             }
         }
-        thread::sleep(deaf_for);
+        thread::sleep(not_reading);
         let until = Instant::now() + self.patience;
         let ended = loop {
             if waiting.is_empty() {
@@ -212,7 +212,7 @@ impl Line {
             match session.try_reply() {
                 Ok(Some((ticket, answer))) => {
                     let header = waiting.remove(&ticket);
-                    settle((self.call_counts)(&mut lock(&self.consumer_calls)), header, answer);
+                    record((self.call_counts)(&mut lock(&self.consumer_calls)), header, answer);
                 }
                 Ok(None) if Instant::now() < until => thread::sleep(Duration::from_micros(200)),
                 Ok(None) => break CallError::Deadline { executed: Executed::Maybe },
@@ -266,7 +266,7 @@ impl Line {
 }
 
 /// Counts the result of one of many requests.
-fn settle(
+fn record(
     call_counts: &mut CallCounts,
     header: Option<Header>,
     answer: Result<Vec<u8>, CallError>,

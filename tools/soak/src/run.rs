@@ -16,7 +16,7 @@ use crate::members::{Launch, Member, ROLES, Role, State};
 use crate::protocol::{CallCounts, ChildMessage, ConsumerCalls, Defect, Served};
 use crate::report::Report;
 use bellwire_cli::exit::{Exit, Failure};
-use bellwire_cli::stop::{Stop, Why};
+use bellwire_cli::stop::{Stop, StopReason};
 
 /// The minimum and maximum duration of the faults of one round. In between, a twelfth of the whole run.
 const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
@@ -52,7 +52,7 @@ pub(super) struct Outcome {
     pub(super) trouble: Vec<String>,
     /// The second of each sample, and what the steady provider and the steady consumer held.
     pub(super) samples: Vec<(f64, [Holdings; 2])>,
-    pub(super) interrupted: Option<Why>,
+    pub(super) interrupted: Option<StopReason>,
 }
 
 impl Outcome {

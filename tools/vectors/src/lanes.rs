@@ -230,7 +230,7 @@ fn outcome(case: &Case) -> PeerFault {
                 writer.post(&unhex(rest), memory.into_iter().collect());
             }
             "look" => {
-                let taken = (0..number(value)).all(|_| reader.look(&end) == Ok(true));
+                let taken = (0..number(value)).all(|_| reader.poll(&end) == Ok(true));
                 assert!(taken && reader.head().is_ok(), "{}", case.name);
             }
             "fault" => break,
@@ -238,7 +238,7 @@ fn outcome(case: &Case) -> PeerFault {
         }
     }
     // It may lie behind records that are in order.
-    let fault = (0..64).find_map(|_| reader.look(&end).err());
+    let fault = (0..64).find_map(|_| reader.poll(&end).err());
     fault.unwrap_or_else(|| panic!("{}: no fault", case.name))
 }
 
@@ -258,7 +258,7 @@ impl Reader {
     }
 
     /// Takes one record; false when there is none, and everything else is in order.
-    fn look(&mut self, end: &SimEnd) -> Result<bool, PeerFault> {
+    fn poll(&mut self, end: &SimEnd) -> Result<bool, PeerFault> {
         let mut buffer = Vec::new();
         let found = match self {
             Self::Client(client) => match client.try_reply(&mut buffer) {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_without_a_place_is_told_by_its_name() {
+    fn a_fault_without_a_place_is_reported_by_its_name() {
         let file = "transport-memfd/src/link/control.rs";
         let error = kill::FAULTS.apply(file, "fn follow() {}".to_owned()).unwrap_err();
         let fault = "a lane that was left stays mapped";

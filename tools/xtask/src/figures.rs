@@ -329,7 +329,7 @@ b
     }
 
     #[test]
-    fn what_no_report_has_is_told() {
+    fn a_figure_that_no_report_has_is_an_error() {
         for (words, why) in
             [("stream", "no report has stream"), ("ping-pong show speed", "no column is speed")]
         {

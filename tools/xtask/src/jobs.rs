@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_run_up_to_the_first_failure_unless_it_keeps_going() {
+    fn named_jobs_run_up_to_the_first_failure_unless_they_keep_going() {
         // The names; whether it keeps going, and whether `rules` fails; a job that runs then, and one that does not.
         let rows: [(&[&str], bool, bool, &str, &str); 5] = [
             (&[], false, false, "proof", "mutants"),

@@ -103,7 +103,7 @@ mod tests {
         \n\
         | attack or fault | defence | where | test |\n\
         | --- | --- | --- | --- |\n\
-        | violations | checked | `a.rs` | `it_is_found`, `it_is_told` (tests misbehaving/words) |\n\
+        | violations | checked | `a.rs` | `it_is_found`, `it_is_reported` (tests misbehaving/words) |\n\
         | floods | bounded | `b.rs` | `2 or more` (tests misbehaving), `x` (unit cache) |\n";
 
     fn found(text: &str, ran: &str) -> String {
@@ -116,22 +116,22 @@ mod tests {
     const RAN: &str = "\
         running 4 tests\n\
         test misbehaving::words::it_is_found ... ok\n\
-        test misbehaving::words::it_is_told ... ok\n\
+        test misbehaving::words::it_is_reported ... ok\n\
         test cache::x ... ok\n\
         test result: ok. 3 passed; 0 failed\n";
 
     #[test]
-    fn what_did_not_run_as_the_model_says_is_a_fault_and_nothing_else() {
+    fn only_a_test_that_did_not_run_as_the_model_says_is_a_fault() {
         // What is changed in the model or in what ran, and the fault.
-        let tests = "`it_is_found`, `it_is_told` (tests misbehaving/words)";
+        let tests = "`it_is_found`, `it_is_reported` (tests misbehaving/words)";
         let rows = [
             ("", "", ""),
             ("test cache::x ... ok\n", "", "docs/threat-model.md:6: cache::x did not run"),
             // The count of the module falls, too.
             (
-                "it_is_told ... ok",
-                "it_is_told ... FAILED",
-                "docs/threat-model.md:5: misbehaving::words::it_is_told failed\n\
+                "it_is_reported ... ok",
+                "it_is_reported ... FAILED",
+                "docs/threat-model.md:5: misbehaving::words::it_is_reported failed\n\
                  docs/threat-model.md:6: 1 tests of misbehaving ran, not 2",
             ),
             // A test of the same name elsewhere does not count; it may move into a module below.

@@ -51,7 +51,7 @@ fn wake(offsets: &'static [usize]) -> Tried {
     parked.join().map_err(|_| "the thread that parked panicked")?;
     match woke {
         Woke::Deadline => Err("the wake was lost".into()),
-        Woke::LookAgain => {
+        Woke::CheckAgain => {
             let took = at.saturating_duration_since(rung);
             Ok(Finding::ok(format!("a thread parked on a read-only map was woken in {took:.1?}")))
         }

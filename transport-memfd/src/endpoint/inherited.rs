@@ -17,7 +17,7 @@ use super::lock::{lock, lock_path};
 use super::run_dir::prepare_for;
 use super::{BindError, Endpoint, no_follow, socket_path};
 use crate::admission::Admission;
-use crate::fork::Kept;
+use crate::fork::ForkGuard;
 
 /// The first descriptor that is handed over ([`sd_listen_fds(3)`](https://man7.org/linux/man-pages/man3/sd_listen_fds.3.html)).
 const FIRST: RawFd = 3;
@@ -163,7 +163,7 @@ impl Endpoint {
         })?;
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
-        let kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
+        let kept = [&socket, &lock].map(|fd| ForkGuard::descriptor(fd.as_fd()));
         Ok(Self {
             _kept: kept,
             socket,

@@ -6,7 +6,7 @@
 //! before each entry; both links are kept as it keeps them, and its mutexes and life words can come and go in any order.
 //!
 //! When a thread ends, as opposed to its process, musl marks the entries itself, and wakes only waiters of its own process
-//! unless the word before says otherwise, which is not ours. [`Held`] does it before.
+//! unless the word before says otherwise, which is not ours. [`HeldWords`] does it before.
 
 use std::cell::RefCell;
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -16,7 +16,7 @@ use bellwire_core::sync::{AtomicU32, Ordering};
 
 use super::{FUTEX_OWNER_DIED, FUTEX_WAITERS, LIFE_SIZE, thread_id};
 use crate::doorbell::FutexWord;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 
 /// `struct robust_list_head`.
 #[repr(C)]
@@ -33,20 +33,20 @@ struct Head {
 struct Link(*mut u8);
 
 thread_local! {
-    static HELD: Held = Held { words: RefCell::default(), home: Home::here() };
+    static HELD: HeldWords = HeldWords { words: RefCell::default(), owner_process: OwnerProcess::current() };
 }
 
 /// The words that this thread holds. Dropped at its end, when only those are left whose locks were forgotten.
-struct Held {
+struct HeldWords {
     words: RefCell<Vec<NonNull<u32>>>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
-impl Drop for Held {
+impl Drop for HeldWords {
     fn drop(&mut self) {
         // What a forked child finds there is not its parent's memory.
-        let is_here = self.home.is_here();
-        for word in self.words.get_mut().iter().filter(|_| is_here) {
+        let is_owner_process = self.owner_process.is_owner_process();
+        for word in self.words.get_mut().iter().filter(|_| is_owner_process) {
             let word = atomic(word);
             word.store(FUTEX_OWNER_DIED | FUTEX_WAITERS, Ordering::Release);
             FutexWord::new(word).wake_one();

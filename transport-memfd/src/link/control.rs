@@ -13,14 +13,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Link;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::pass::{self, Channel, ReceiveError, SendError};
 use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::sealed::shortage;
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{reaper, spare};
 
-pub use bellwire_core::control::Heard;
+pub use bellwire_core::control::DrainOutcome;
 
 /// More descriptors than any message has: the core reports a wrong count.
 const MAX_FDS: usize = 16;
@@ -38,12 +38,12 @@ pub(super) struct Control {
 #[derive(Debug)]
 struct Socket {
     channel: Option<Channel>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 impl Control {
     pub(super) fn new(channel: Channel, limits: Limits) -> Self {
-        let socket = Socket { channel: Some(channel), home: Home::here() };
+        let socket = Socket { channel: Some(channel), owner_process: OwnerProcess::current() };
         Self { taken: control::Control::new(limits), socket }
     }
 
@@ -53,8 +53,8 @@ impl Control {
     }
 
     /// Processes pending messages, for a wait.
-    pub(super) fn hear(&mut self) -> Heard {
-        self.taken.hear(&self.socket)
+    pub(super) fn drain_before_wait(&mut self) -> DrainOutcome {
+        self.taken.drain_before_wait(&self.socket)
     }
 
     pub(super) fn fault(&self) -> Option<PeerFault> {
@@ -90,14 +90,14 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // In a child of fork it is the parent's.
-        let channel = self.channel.take().filter(|_| self.home.is_here());
+        let channel = self.channel.take().filter(|_| self.owner_process.is_owner_process());
         channel.into_iter().for_each(Channel::reap);
     }
 }
 
 impl ControlTransport for Socket {
     type Memory = OwnedFd;
-    type Lent<'a> = BorrowedFd<'a>;
+    type BorrowedMemory<'a> = BorrowedFd<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedFd<'_>>) -> Result<(), Shortage> {
         let short = |resource, code| Err(Shortage { resource, bytes: 0, code });
@@ -146,8 +146,8 @@ impl Link {
     /// # Errors
     /// [`FollowError`]: the peer sent a message that is not allowed here, or this process has no descriptor left; then the
     /// message stays in the socket.
-    pub fn take_control(&mut self) -> Result<Heard, FollowError> {
-        self.control.taken.take_in(&self.control.socket)
+    pub fn take_control(&mut self) -> Result<DrainOutcome, FollowError> {
+        self.control.taken.receive_all(&self.control.socket)
     }
 
     /// Charges memory to the quota of the peer's user, if there is one, and returns the descriptor to pass.
@@ -156,8 +156,8 @@ impl Link {
     /// [`Shortage`]: the user has too much already, or a copy for it cannot be made.
     pub fn lend(&self, sealed: &Snapshot) -> Result<Option<Arc<OwnedFd>>, Shortage> {
         let lend =
-            |lender| sealed.lend(lender).map_err(|error| error.shortage(sealed.len() as u64));
-        self.lender.as_ref().map(lend).transpose()
+            |account| sealed.lend(account).map_err(|error| error.shortage(sealed.len() as u64));
+        self.account.as_ref().map(lend).transpose()
     }
 
     /// Passes a message in memory of its own, for the attach record `id`.
@@ -225,8 +225,8 @@ impl Link {
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let made = match &self.lender {
-            Some(lender) => OwnRegion::lend(lender, &self.lane_name, size, |_| {}),
+        let made = match &self.account {
+            Some(account) => OwnRegion::lend(account, &self.lane_name, size, |_| {}),
             None => OwnRegion::create(&self.lane_name, size, |_| {}),
         };
         let (lane, fd) = made.map_err(|error| error.shortage(bytes))?;

@@ -16,11 +16,11 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
-use bellwire_shm::Lender;
+use bellwire_shm::LoanAccount;
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Epoll, Interest, Trigger};
@@ -28,7 +28,7 @@ use crate::region::{OwnRegion, PeerRegion};
 use crate::{clock, peer, spare};
 use cancel::Cancel;
 use control::Control;
-pub use control::Heard;
+pub use control::DrainOutcome;
 
 /// The memory that this end writes.
 pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
@@ -91,12 +91,12 @@ pub struct Link {
     process: Option<Process>,
     cancel: Arc<Cancel>,
     lane_name: Box<str>,
-    lender: Option<Lender>,
+    account: Option<LoanAccount>,
     // The own lane's next epoch, passed but not written yet.
     offered: Option<OwnRegion>,
     // The descriptor for event loops, created on the first request.
     gathered: OnceLock<Epoll>,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 impl Link {
@@ -127,17 +127,17 @@ impl Link {
             process: parts.process,
             cancel: Arc::default(),
             lane_name: parts.lane_name.into(),
-            lender: None,
+            account: None,
             offered: None,
             gathered: OnceLock::new(),
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
         })
     }
 
     /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
     #[must_use]
-    pub fn on_quota_of(mut self, lender: Lender) -> Self {
-        self.lender = Some(lender);
+    pub fn on_quota_of(mut self, account: LoanAccount) -> Self {
+        self.account = Some(account);
         self
     }
 
@@ -147,8 +147,8 @@ impl Link {
     }
 
     /// Returns whether this is the process that opened the session; in a child of fork the session does not work.
-    pub fn is_here(&self) -> bool {
-        self.home.is_here()
+    pub fn is_owner_process(&self) -> bool {
+        self.owner_process.is_owner_process()
     }
 
     /// Returns the control socket.
@@ -232,7 +232,7 @@ impl Link {
                 }
             }
             Doorbell::Socket => {
-                self.control.hear();
+                self.control.drain_before_wait();
             }
         }
     }
@@ -282,7 +282,7 @@ impl Port for Link {
     }
 
     fn ring(&self, bell: Bell) {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return;
         }
         self.own.rings(clock::now());
@@ -296,7 +296,7 @@ impl Port for Link {
     }
 
     fn park(&mut self, park: Park) -> Woken {
-        if !self.is_here() {
+        if !self.is_owner_process() {
             return Woken::PeerGone;
         }
         match (self.doorbell, &self.own_event) {

@@ -7,7 +7,7 @@ use bellwire_core::control::BLOCKED_SLICE;
 use bellwire_core::{Instant, Park, PeerMemory, Woken, Word, sliced};
 use rustix::event::PollFd;
 
-use super::{Heard, Link};
+use super::{DrainOutcome, Link};
 use crate::doorbell::{Eventfd, Woke, futex_wait_any};
 use crate::life::{LIFE_OFFSET, LifeState, life_state};
 use crate::region::PeerRegion;
@@ -28,9 +28,9 @@ impl Link {
         seen: u64,
         until: Option<Instant>,
     ) -> Woken {
-        let mut looks = 0_u32;
+        let mut checks = 0_u32;
         loop {
-            if !self.is_here() {
+            if !self.is_owner_process() {
                 return Woken::PeerGone;
             }
             let word = board.word(offset);
@@ -43,10 +43,10 @@ impl Link {
             let life = self.peer.page.word(LIFE_OFFSET);
             let life = Some((life, life.load()));
             let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
-            if (life.is_none() || looks > 0) && self.peer_gone() {
+            if (life.is_none() || checks > 0) && self.peer_gone() {
                 return Woken::PeerGone;
             }
-            looks += 1;
+            checks += 1;
             let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
             let (wake, is_slice) = sliced(until, clock::now().after(slice));
             let cancel = (self.cancel.word(), 0);
@@ -63,7 +63,7 @@ impl Link {
     /// Returns whether the peer's process ended, or it closed the session or its socket. Does not block. Records that it
     /// published before remain readable.
     pub fn peer_gone(&self) -> bool {
-        !self.is_here()
+        !self.is_owner_process()
             || self.peer.says_closed()
             || self.life() == LifeState::Died
             || self.process_gone()
@@ -76,7 +76,7 @@ impl Link {
     }
 
     pub(super) fn park_on_futex(&self, park: &Park) -> Woken {
-        let mut looks = 0_u32;
+        let mut checks = 0_u32;
         loop {
             if let Some(reason) = self.reason(park) {
                 return reason;
@@ -84,21 +84,21 @@ impl Link {
             let state = self.life();
             // A correct peer that is alive changes its life word only by dying or leaving.
             let armed = state == LifeState::Alive;
-            if (!armed || looks > 0) && self.peer_gone() {
-                return self.last_look(park);
+            if (!armed || checks > 0) && self.peer_gone() {
+                return self.last_check(park);
             }
-            looks += 1;
+            checks += 1;
             let slice = if armed { ARMED_SLICE } else { DEATH_SLICE };
             let (until, is_slice) = sliced(park.until, clock::now().after(slice));
             match self.wait_on_words(park, armed, Some(until)) {
                 Woke::Deadline if is_slice => {}
                 Woke::Deadline => return self.reason(park).unwrap_or(Woken::Deadline),
-                Woke::LookAgain if self.life() == LifeState::Died => return self.last_look(park),
-                Woke::LookAgain if !armed || self.life() == LifeState::Alive => {
+                Woke::CheckAgain if self.life() == LifeState::Died => return self.last_check(park),
+                Woke::CheckAgain if !armed || self.life() == LifeState::Alive => {
                     return self.reason(park).unwrap_or_else(|| spurious(park));
                 }
                 // The peer released its life word: continue with time slices.
-                Woke::LookAgain => {}
+                Woke::CheckAgain => {}
             }
         }
     }
@@ -107,7 +107,7 @@ impl Link {
         let page = &self.peer.page;
         let life = armed.then(|| page.word(LIFE_OFFSET)).map(|word| (word, word.load()));
         if life.is_some_and(|(_, seen)| life_state(seen) != LifeState::Alive) {
-            return Woke::LookAgain;
+            return Woke::CheckAgain;
         }
         let expecting = |word: Word, seen| (page.word(word.offset()), low(seen));
         let tail = Some(expecting(Word::Tail, park.tail));
@@ -115,7 +115,7 @@ impl Link {
         // Each further word costs almost a microsecond in a call that sleeps.
         let cancel = self.cancel.is_held().then(|| (self.cancel.word(), 0));
         if cancel.is_none() && self.cancel.is_set() {
-            return Woke::LookAgain;
+            return Woke::CheckAgain;
         }
         let mut words = [(self.cancel.word(), 0); 4];
         let mut used = 0;
@@ -137,7 +137,7 @@ impl Link {
     }
 
     pub(super) fn park_on_socket(&mut self, park: &Park) -> Woken {
-        let is_clear = self.control.hear() != Heard::More;
+        let is_clear = self.control.drain_before_wait() != DrainOutcome::More;
         if self.fault().is_some() {
             return Woken::PeerGone;
         }
@@ -162,7 +162,7 @@ impl Link {
         }
         // The wait itself reports a hang-up or the end of the process.
         if self.peer.says_closed() {
-            return self.last_look(park);
+            return self.last_check(park);
         }
         let cancel = match self.cancel.eventfd.get() {
             Some(eventfd) => poll::readable(eventfd.as_fd()),
@@ -177,7 +177,7 @@ impl Link {
             return reason;
         }
         if self.peer_gone() {
-            return self.last_look(park);
+            return self.last_check(park);
         }
         if ready.any() { spurious(park) } else { Woken::Deadline }
     }
@@ -194,7 +194,7 @@ impl Link {
     }
 
     /// The peer is gone. Whatever it published before is visible by now: check once more.
-    fn last_look(&self, park: &Park) -> Woken {
+    fn last_check(&self, park: &Park) -> Woken {
         self.reason(park).unwrap_or(Woken::PeerGone)
     }
 

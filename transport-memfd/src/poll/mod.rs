@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use bellwire_core::{Backend, InUse, Instant};
+use bellwire_core::{Backend, BackendStatus, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -122,22 +122,24 @@ impl fmt::Debug for Events {
 
 impl Poller {
     /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
-    pub const HEARS_END: bool = true;
+    pub const REPORTS_HANGUP: bool = true;
 
     /// Creates an empty poller with the `wanted` backend where available, and returns which backend it uses.
     ///
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
-    pub fn choose(wanted: Backend) -> Result<(Self, InUse), Errno> {
+    pub fn choose(wanted: Backend) -> Result<(Self, BackendStatus), Errno> {
         let why_not = match wanted {
             Backend::IoUring => match try_uring() {
-                Ok(poller) => return Ok((poller, InUse { backend: wanted, why_not: None })),
+                Ok(poller) => {
+                    return Ok((poller, BackendStatus { backend: wanted, why_not: None }));
+                }
                 Err(why) => Some(why),
             },
             Backend::ThreadPool => Some("the thread pool waits on Windows only"),
             _ => None,
         };
-        let in_use = InUse { backend: Backend::Epoll, why_not };
+        let in_use = BackendStatus { backend: Backend::Epoll, why_not };
         Ok((Self::Epoll(Epoll::create()?), in_use))
     }
 

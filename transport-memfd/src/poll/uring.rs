@@ -147,7 +147,7 @@ impl Uring {
     /// `EAGAIN` and `ENOMEM` when the kernel has no memory.
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
         events.clear();
-        self.begin_resting()?;
+        self.rearm_polls()?;
         let until = match timeout {
             Some(Duration::ZERO) | None => None,
             Some(timeout) => Some(clock::now().after(timeout)),
@@ -190,7 +190,7 @@ impl Uring {
     }
 
     /// Polls the descriptors in `resting` again.
-    fn begin_resting(&mut self) -> Result<(), Errno> {
+    fn rearm_polls(&mut self) -> Result<(), Errno> {
         while let Some(key) = self.resting.pop() {
             let Some(Watch { interest, generation, .. }) = self.watch(key.fd) else { continue };
             if *generation != key.generation {

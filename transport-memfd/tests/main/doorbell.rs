@@ -22,7 +22,7 @@ fn a_wake_reaches_a_thread_parked_on_a_read_only_map() {
             own
         });
         let word = peer.word(128);
-        assert_eq!(futex_wait_any(&[(word, 0)], None), Woke::LookAgain);
+        assert_eq!(futex_wait_any(&[(word, 0)], None), Woke::CheckAgain);
         assert_eq!(peer.load_u64(128, Ordering::Acquire), 7);
     });
 }
@@ -34,7 +34,7 @@ fn any_of_many_words_ends_the_wait() {
         let mut words: Vec<_> = (0..count).map(|n| (peer.word(n * 128), 0)).collect();
         assert_eq!(futex_wait_any(&words, Some(clock::now())), Woke::Deadline);
         words.last_mut().unwrap().1 = 1;
-        assert_eq!(futex_wait_any(&words, None), Woke::LookAgain, "{count} words");
+        assert_eq!(futex_wait_any(&words, None), Woke::CheckAgain, "{count} words");
     }
 }
 
@@ -46,12 +46,12 @@ fn more_words_than_the_kernel_takes_are_waited_for_in_slices() {
     assert_eq!(futex_wait_any(&words, Some(until)), Woke::Deadline);
     assert!(clock::now() >= until);
     own.store_u64(128 * 128, 1, Ordering::Release);
-    assert_eq!(futex_wait_any(&words, None), Woke::LookAgain);
+    assert_eq!(futex_wait_any(&words, None), Woke::CheckAgain);
 }
 
 #[test]
 fn a_wait_on_nothing_returns() {
-    assert_eq!(futex_wait_any(&[], None), Woke::LookAgain);
+    assert_eq!(futex_wait_any(&[], None), Woke::CheckAgain);
 }
 
 #[test]

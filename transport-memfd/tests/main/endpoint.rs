@@ -41,7 +41,7 @@ fn an_endpoint_is_for_its_user_alone_and_leaves_the_umask() {
 }
 
 #[test]
-fn who_connects_is_accepted() {
+fn a_client_that_connects_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
     assert!(endpoint.accept().unwrap().is_none());
@@ -76,7 +76,7 @@ fn two_binders_make_one_owner() {
 }
 
 #[test]
-fn what_nobody_serves_is_absent() {
+fn a_name_that_is_not_served_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     let absent = |error| matches!(error, ConnectError::Absent { .. });
     assert!(absent(connect(dir.path(), service("a")).unwrap_err()));
@@ -180,7 +180,7 @@ fn a_run_directory_is_made_for_its_user_alone() {
 }
 
 #[test]
-fn what_belongs_to_another_user_is_refused() {
+fn an_endpoint_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can give files away");
         return;
@@ -235,7 +235,7 @@ fn a_full_backlog_is_busy() {
 
 /// Neither has a held lock; on one of them a process listens.
 #[test]
-fn a_live_squatter_is_told_from_a_stale_socket() {
+fn a_live_squatter_is_distinguished_from_a_stale_socket() {
     let dir = tempfile::tempdir().unwrap();
     let states = || {
         let listed = list(dir.path()).unwrap();

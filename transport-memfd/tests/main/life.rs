@@ -21,7 +21,7 @@ fn state(page: &PeerRegion) -> LifeState {
 }
 
 #[test]
-fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
+fn a_killed_process_wakes_threads_parked_on_its_life_word() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::bind(dir.path(), service("life")).unwrap();
     let mut child = child::start("life::body_that_is_killed", dir.path());

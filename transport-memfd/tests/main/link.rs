@@ -11,7 +11,7 @@ use bellwire_core::wire::{
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_memfd::life;
 use bellwire_memfd::link::Link;
-use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
+use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
@@ -108,7 +108,7 @@ fn another_thread_cancels_a_park() {
 /// The canceller's word is waited on only while there is one: the end of the last one must not hide its cancel until
 /// the wait checks for the peer's death.
 #[test]
-fn who_cancels_and_is_gone_is_heard_at_once() {
+fn a_cancel_by_an_end_that_is_gone_is_noticed_at_once() {
     let mut late = 0;
     for round in 0..600 {
         let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
@@ -166,7 +166,7 @@ fn a_peer_that_says_closed_is_gone() {
 }
 
 #[test]
-fn what_has_no_place_on_an_open_session_ends_the_wait_and_is_told() {
+fn an_unexpected_message_on_an_open_session_ends_the_wait_and_is_reported() {
     for message in [
         Message::Ready(Ready { session: 9 }),
         Message::Attach(Attach { session: 9 }),
@@ -208,7 +208,8 @@ fn lanes_that_a_peer_keeps_are_on_its_users_quota() {
     let (sender, peer) = links(Doorbell::Socket, Doorbell::Futex);
     let pool = Arc::new(MemoryPool::new(1 << 20, Box::new(())));
     let quota = Arc::new(Quota::new(1 << 20, pool));
-    let mut sender = sender.on_quota_of(Lender { quota: Arc::clone(&quota), is_watching: true });
+    let mut sender =
+        sender.on_quota_of(LoanAccount { quota: Arc::clone(&quota), is_watching: true });
     let size = Geometry::new(256 << 10).unwrap();
     let mut kept = Vec::new();
     let mut grow = |kept: &mut Vec<_>, number| {
@@ -287,7 +288,7 @@ fn an_event_loop_polls_one_descriptor_for_rings_and_death() {
 }
 
 #[test]
-fn what_an_event_loop_polls_is_one_descriptor_more() {
+fn an_event_loop_polls_one_descriptor_more() {
     child::run("link::body_that_counts_descriptors");
 }
 

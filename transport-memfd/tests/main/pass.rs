@@ -71,7 +71,7 @@ fn a_message_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn the_peers_end_is_told_apart_from_silence() {
+fn the_peers_end_is_distinguished_from_silence() {
     let (a, b) = socket_pair();
     pass::send(a.as_fd(), b"last words", &[]).unwrap();
     drop(a);

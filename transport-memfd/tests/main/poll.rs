@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire_core::{Backend, InUse, Instant};
+use bellwire_core::{Backend, BackendStatus, Instant};
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::poll::{Event, Events, Interest, Poller, Trigger, wait_readable};
@@ -15,7 +15,7 @@ use crate::support::{patience, socket_pair};
 const EDGE: Interest = Interest::readable(Trigger::Edge);
 const LEVEL: Interest = Interest::readable(Trigger::Level);
 /// Only that the other end hangs up.
-const DEAF: Interest = Interest { readable: false, ..LEVEL };
+const NOT_READABLE: Interest = Interest { readable: false, ..LEVEL };
 
 /// One backend, and the events of its last wait.
 struct Bench {
@@ -33,7 +33,7 @@ fn each(test: impl Fn(&mut Bench)) {
             eprintln!("not run with {backend}: {why}");
             continue;
         }
-        assert_eq!(in_use, InUse { backend, why_not: None });
+        assert_eq!(in_use, BackendStatus { backend, why_not: None });
         ran += 1;
         test(&mut Bench { poller, events: Events::with_capacity(512) });
     }
@@ -42,7 +42,7 @@ fn each(test: impl Fn(&mut Bench)) {
 
 impl Bench {
     /// What is ready now.
-    fn look(&mut self) -> Vec<Event> {
+    fn poll(&mut self) -> Vec<Event> {
         self.wait(Some(Duration::ZERO))
     }
 
@@ -74,7 +74,7 @@ impl Bench {
 
     /// What can be read now.
     fn readable(&mut self) -> Vec<u64> {
-        self.look().into_iter().filter(|event| event.readable).map(|event| event.token).collect()
+        self.poll().into_iter().filter(|event| event.readable).map(|event| event.token).collect()
     }
 
     /// What is ready sooner or later.
@@ -94,7 +94,7 @@ fn hear(socket: &OwnedFd) {
 }
 
 #[test]
-fn an_edge_is_told_once_and_a_level_until_it_is_drained() {
+fn an_edge_is_reported_once_and_a_level_until_it_is_drained() {
     each(|bench| {
         let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
         bench.poller.add(&edge, 1, EDGE).unwrap();
@@ -131,12 +131,12 @@ fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
         bench.sleeps_for(Duration::from_millis(150));
         bench.sleeps_for(Duration::from_millis(5));
         rung(bench, Duration::from_millis(150));
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
     });
 }
 
 #[test]
-fn what_was_ready_before_it_was_added_is_told() {
+fn readiness_from_before_the_add_is_reported() {
     each(|bench| {
         let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
         edge.ring();
@@ -194,7 +194,7 @@ fn a_wait_ends_at_its_limit() {
 }
 
 #[test]
-fn what_is_deleted_is_told_no_more_and_let_go_of() {
+fn a_deleted_source_is_reported_no_more_and_released() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         let bell = Eventfd::create().unwrap();
@@ -211,24 +211,24 @@ fn what_is_deleted_is_told_no_more_and_let_go_of() {
         drop(ours);
         // No wait in between: the other end sees it at once.
         assert_eq!(read(&theirs, &mut [0; 1]), Ok(0), "it is still open");
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
     });
 }
 
 #[test]
-fn what_was_never_looked_at_can_be_deleted_and_closed() {
+fn a_source_that_was_never_polled_can_be_deleted_and_closed() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         bench.poller.add(&ours, 1, LEVEL).unwrap();
         bench.poller.delete(&ours).unwrap();
         drop(ours);
         assert_eq!(read(&theirs, &mut [0; 1]), Ok(0));
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
     });
 }
 
 #[test]
-fn what_is_not_watched_can_be_neither_deleted_nor_modified() {
+fn an_unwatched_source_can_be_neither_deleted_nor_modified() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
         assert_eq!(bench.poller.delete(&bell), Err(Errno::NOENT));
@@ -259,18 +259,18 @@ fn a_number_that_is_used_again_is_another_descriptor() {
 }
 
 #[test]
-fn a_changed_interest_holds_at_once_and_hang_ups_are_told_whatever_it_is() {
+fn a_changed_interest_holds_at_once_and_hang_ups_are_always_reported() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         bench.poller.add(&ours, 1, LEVEL).unwrap();
         say(&theirs);
         assert_eq!(bench.readable(), [1]);
-        bench.poller.modify(&ours, 2, DEAF).unwrap();
-        assert_eq!(bench.look(), [], "what can be read is not asked for");
+        bench.poller.modify(&ours, 2, NOT_READABLE).unwrap();
+        assert_eq!(bench.poll(), [], "what can be read is not asked for");
         bench.poller.modify(&ours, 3, LEVEL).unwrap();
         assert_eq!(bench.readable(), [3]);
-        bench.poller.modify(&ours, 4, DEAF).unwrap();
-        assert_eq!(bench.look(), []);
+        bench.poller.modify(&ours, 4, NOT_READABLE).unwrap();
+        assert_eq!(bench.poll(), []);
         drop(theirs);
         for _ in 0..3 {
             let event = bench.one();
@@ -281,7 +281,7 @@ fn a_changed_interest_holds_at_once_and_hang_ups_are_told_whatever_it_is() {
 }
 
 #[test]
-fn what_was_ready_for_an_earlier_interest_is_told_for_the_new_one_only() {
+fn readiness_for_an_earlier_interest_is_reported_for_the_new_one_only() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
         bench.poller.add(&bell, 0, EDGE).unwrap();
@@ -296,21 +296,21 @@ fn what_was_ready_for_an_earlier_interest_is_told_for_the_new_one_only() {
 }
 
 #[test]
-fn what_can_be_written_is_told() {
+fn writable_sources_are_reported() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
-        let interest = Interest { writable: true, ..DEAF };
+        let interest = Interest { writable: true, ..NOT_READABLE };
         bench.poller.add(&ours, 1, interest).unwrap();
         assert!(bench.one().writable);
         while write(&ours, &[0; 4096]).is_ok() {}
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
         while read(&theirs, &mut [0; 4096]).is_ok() {}
         assert!(bench.one().writable);
     });
 }
 
 #[test]
-fn the_end_of_a_process_is_told_until_it_is_deleted() {
+fn the_end_of_a_process_is_reported_until_it_is_deleted() {
     each(|bench| {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
@@ -322,14 +322,14 @@ fn the_end_of_a_process_is_told_until_it_is_deleted() {
             assert!(event.readable && event.token == 9, "{event:?}");
         }
         bench.poller.delete(&pidfd).unwrap();
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
         child.wait().unwrap();
     });
 }
 
 /// More than either backend reports at once, and more than a completion queue holds.
 #[test]
-fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
+fn thousands_of_events_at_once_are_all_reported_and_edges_only_once() {
     const MANY: usize = 3000;
     let place = |event: &Event| usize::try_from(event.token).unwrap();
     each(|bench| {
@@ -337,7 +337,7 @@ fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
         for (bell, token) in bells.iter().zip(0..) {
             bench.poller.add(bell, token, if token % 2 == 0 { EDGE } else { LEVEL }).unwrap();
         }
-        assert_eq!(bench.look(), []);
+        assert_eq!(bench.poll(), []);
         for round in 0..3 {
             bells.iter().for_each(|bell| {
                 bell.ring();
@@ -354,7 +354,7 @@ fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
             let edges = told.iter().step_by(2).filter(|count| **count != 1).count();
             assert!(edges < MANY / 10, "round {round}: {edges} edges were told again");
             // Repeated reports, caused by a full queue, come to an end.
-            while !bench.look().is_empty() {}
+            while !bench.poll().is_empty() {}
         }
     });
 }
@@ -410,7 +410,7 @@ mod ring {
 #[test]
 fn the_default_is_what_measures_better_and_what_cannot_be_had_is_said() {
     let (_, in_use) = Poller::choose(Backend::Auto).unwrap();
-    assert_eq!(in_use, InUse { backend: Backend::Epoll, why_not: None });
+    assert_eq!(in_use, BackendStatus { backend: Backend::Epoll, why_not: None });
     let (_, in_use) = Poller::choose(Backend::ThreadPool).unwrap();
     assert_eq!(in_use.backend, Backend::Epoll);
     assert!(in_use.why_not.is_some());

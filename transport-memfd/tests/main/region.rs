@@ -19,7 +19,7 @@ const LANE: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 #[test]
-fn what_the_owner_writes_the_peer_reads() {
+fn the_peer_reads_the_bytes_that_the_owner_writes() {
     let (own, fd) = OwnRegion::create("lane", SIZE, |own| own.write(0, b"constant")).unwrap();
     let peer = PeerRegion::verify_and_map(fd, SIZE).unwrap();
     assert_eq!(peer.read_header::<8>(0), *b"constant");
@@ -247,7 +247,7 @@ fn a_sparse_memfd_is_refused() {
 }
 
 #[test]
-fn what_is_no_memfd_is_refused() {
+fn a_descriptor_that_is_no_memfd_is_refused() {
     let (pipe, _other) = rustix::pipe::pipe().unwrap();
     let (socket, _peer) = socket_pair();
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

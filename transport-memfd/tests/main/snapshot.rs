@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire_memfd::clock;
-use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
+use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, VerifyError};
 use bellwire_memfd::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use rustix::io::Errno;
@@ -83,7 +83,7 @@ fn pages_that_somebody_else_has_hold_of_for_a_while_are_sealed_then() {
 }
 
 #[test]
-fn nobody_writes_a_snapshot() {
+fn a_snapshot_cannot_be_written() {
     let snapshot = publish(b"immutable");
     assert_eq!(rustix::io::write(&snapshot, b"evil"), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(&snapshot, 0), Err(Errno::PERM));
@@ -93,13 +93,13 @@ fn nobody_writes_a_snapshot() {
 
 /// The kernel reports whether anybody has a memfd, not who.
 #[test]
-fn what_one_user_keeps_of_many_snapshots_does_not_fill_the_quota_of_another() {
+fn snapshots_that_one_user_keeps_do_not_fill_the_quota_of_another() {
     const LEN: usize = 8 << 10;
     let pool = Arc::new(MemoryPool::new(64 << 20, Box::new(())));
     let user = || Arc::new(Quota::new(32 << 20, Arc::clone(&pool)));
     let (keeper, modest) = (user(), user());
     let lend = |sealed: &Snapshot, quota: &Arc<Quota>| {
-        sealed.lend(&Lender { quota: Arc::clone(quota), is_watching: true }).unwrap()
+        sealed.lend(&LoanAccount { quota: Arc::clone(quota), is_watching: true }).unwrap()
     };
     let mut kept = Vec::new();
     for generation in 0..100_u8 {

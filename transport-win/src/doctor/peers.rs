@@ -94,7 +94,7 @@ fn identity() -> Tried {
 
 fn first_instance() -> Tried {
     let pair = Pair::connect()?;
-    Ok(match pair.endpoint.could_be_made_again()? {
+    Ok(match pair.endpoint.is_recreatable()? {
         false => Finding::ok("a name that is taken is not shared"),
         true => Finding::missing("a second process could make a pipe of a name that is taken"),
     })

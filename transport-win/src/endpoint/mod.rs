@@ -161,7 +161,7 @@ impl Endpoint {
         // Fewer instances suffice.
         let _ = endpoint.refill();
         // A client may have connected to the first one already.
-        endpoint.look_again();
+        endpoint.recheck();
         arrivals::touch(&endpoint._lock);
         Ok(endpoint)
     }
@@ -210,7 +210,7 @@ impl Endpoint {
     pub fn accept(&self) -> Result<Option<Channel>, OsError> {
         let connected = self.connected();
         let refilled = self.refill();
-        self.look_again();
+        self.recheck();
         match connected {
             Some(handle) => Pipe::new(handle, End::Server).map(Channel::new).map(Some),
             None => refilled.map(|()| None),
@@ -228,7 +228,7 @@ impl Endpoint {
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
     #[cfg(feature = "doctor")]
-    pub(crate) fn could_be_made_again(&self) -> Result<bool, OsError> {
+    pub(crate) fn is_recreatable(&self) -> Result<bool, OsError> {
         match Listening::open(&self.pipe, &self.rights, &self.arrived, true) {
             Ok(_) => Ok(true),
             Err(error) if [ERROR_ACCESS_DENIED, ERROR_PIPE_BUSY].contains(&error.code()) => {
@@ -262,7 +262,7 @@ impl Endpoint {
     /// Updates the event to show whether a client waits. Needed after instances were created: starting an overlapped
     /// operation resets its event, even if it was set for another one
     /// ([OVERLAPPED](https://learn.microsoft.com/en-us/windows/win32/api/minwinbase/ns-minwinbase-overlapped)).
-    fn look_again(&self) {
+    fn recheck(&self) {
         // In this order: a connection after the reset sets the event, and an earlier one is found.
         self.arrived.reset();
         if self.listening.borrow().iter().any(Listening::is_over) {

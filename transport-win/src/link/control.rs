@@ -18,14 +18,14 @@ use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{OsError, reaper};
 
-pub use bellwire_core::control::Heard;
+pub use bellwire_core::control::DrainOutcome;
 
 /// More handles than any message has: the core reports a wrong count.
 const MAX_HANDLES: usize = 16;
 
 impl ControlTransport for Link {
     type Memory = OwnedHandle;
-    type Lent<'a> = BorrowedHandle<'a>;
+    type BorrowedMemory<'a> = BorrowedHandle<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedHandle<'_>>) -> Result<(), Shortage> {
         let none = OsError::new(0);
@@ -87,8 +87,8 @@ impl Link {
     /// # Errors
     /// [`FollowError`]: the peer sent a message that is not allowed here, or this process cannot open another handle; then
     /// the message is kept.
-    pub fn take_control(&self) -> Result<Heard, FollowError> {
-        self.control.borrow_mut().take_in(self)
+    pub fn take_control(&self) -> Result<DrainOutcome, FollowError> {
+        self.control.borrow_mut().receive_all(self)
     }
 
     /// Charges memory to the quota of the peer's user, if there is one, and returns the handle to pass.
@@ -96,9 +96,9 @@ impl Link {
     /// # Errors
     /// [`Shortage`]: the user has too much already.
     pub fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedHandle<'s>, Shortage> {
-        let Some(lender) = &self.lender else { return Ok(sealed.as_handle()) };
+        let Some(account) = &self.account else { return Ok(sealed.as_handle()) };
         let over = |OverQuota { bytes, .. }| Shortage { resource: Resource::Quota, bytes, code: 0 };
-        sealed.lend(lender).map_err(over)
+        sealed.lend(account).map_err(over)
     }
 
     /// Passes a message in memory of its own, for the attach record `id`.
@@ -166,8 +166,8 @@ impl Link {
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let made = match &self.lender {
-            Some(lender) => OwnRegion::lend(lender, "lane", size, |_| {}),
+        let made = match &self.account {
+            Some(account) => OwnRegion::lend(account, "lane", size, |_| {}),
             None => OwnRegion::create("lane", size, |_| {}),
         };
         let (lane, section) = made.map_err(|error| error.shortage(bytes))?;
@@ -192,8 +192,8 @@ impl Link {
     }
 
     /// Processes pending messages, for a wait. A fault ends the session at the next check.
-    pub(super) fn hear(&self) -> Heard {
-        self.control.borrow_mut().hear(self)
+    pub(super) fn drain_before_wait(&self) -> DrainOutcome {
+        self.control.borrow_mut().drain_before_wait(self)
     }
 }
 

@@ -15,7 +15,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
-use bellwire_shm::Lender;
+use bellwire_shm::LoanAccount;
 
 use crate::doorbell::{Cancel, Event};
 use crate::handle::{Access, duplicate};
@@ -25,7 +25,7 @@ use crate::peer::Process;
 use crate::poll::{Interest, Poller, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::{OsError, clock, peer};
-pub use control::Heard;
+pub use control::DrainOutcome;
 
 /// The memory that this end writes.
 pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
@@ -95,7 +95,7 @@ pub struct Link {
     control: RefCell<Control<Self>>,
     trusts_peer: bool,
     // The quota to which memory for the peer is charged.
-    lender: Option<Lender>,
+    account: Option<LoanAccount>,
     // The own lane's next epoch, passed but not written yet.
     offered: Option<OwnRegion>,
     // Rings the own event for everything else that may happen; created on an event loop's first request.
@@ -108,7 +108,7 @@ pub struct Canceller(Cancel);
 
 impl Link {
     /// Returns whether this is the process that opened the session: always, since there is no fork.
-    pub const fn is_here(&self) -> bool {
+    pub const fn is_owner_process(&self) -> bool {
         true
     }
 
@@ -145,7 +145,7 @@ impl Link {
             cancel: Cancel::new(),
             control: RefCell::new(Control::new(limits)),
             trusts_peer,
-            lender: None,
+            account: None,
             offered: None,
             gathered: OnceCell::new(),
         })
@@ -153,8 +153,8 @@ impl Link {
 
     /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
     #[must_use]
-    pub fn on_quota_of(mut self, lender: Lender) -> Self {
-        self.lender = Some(lender);
+    pub fn on_quota_of(mut self, account: LoanAccount) -> Self {
+        self.account = Some(account);
         self
     }
 
@@ -239,9 +239,9 @@ impl Link {
     /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
     pub fn acknowledge(&self) {
         self.own_event.drain();
-        self.hear();
+        self.drain_before_wait();
         if let Some(gathered) = self.gathered.get() {
-            gathered.borrow_mut().look_again();
+            gathered.borrow_mut().recheck();
         }
     }
 
@@ -253,7 +253,7 @@ impl Link {
         if let Some(process) = self.process() {
             gathered.add(process, 1, Interest::readable(Trigger::Level))?;
         }
-        gathered.look_again();
+        gathered.recheck();
         Ok(gathered)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::windows::io::AsHandle;
 
-use bellwire_core::control::{BLOCKED_SLICE, Heard};
+use bellwire_core::control::{BLOCKED_SLICE, DrainOutcome};
 use bellwire_core::sync::Ordering;
 use bellwire_core::{Instant, Park, PeerMemory, Woken, sliced};
 
@@ -66,21 +66,21 @@ impl Link {
             }
             // Messages in the pipe are taken out here: left there they would end the wait immediately. One may be the ring
             // for the latest change, so the word is checked again.
-            let heard = self.hear();
+            let outcome = self.drain_before_wait();
             if let Some(reason) = reason() {
                 return reason;
             }
-            if self.peer.says_closed() || heard == Heard::End || self.fault().is_some() {
+            if self.peer.says_closed() || outcome == DrainOutcome::End || self.fault().is_some() {
                 return reason().unwrap_or(Woken::PeerGone);
             }
-            let (wake, is_slice) = match heard {
-                Heard::More => {
+            let (wake, is_slice) = match outcome {
+                DrainOutcome::More => {
                     let (wake, is_slice) = sliced(until, clock::now().after(BLOCKED_SLICE));
                     (Some(wake), is_slice)
                 }
                 _ => (until, false),
             };
-            let woke = self.wait(wake, heard != Heard::More);
+            let woke = self.wait(wake, outcome != DrainOutcome::More);
             if woke == Some(Source::Cancel) && !self.cancel.is_set() {
                 // Clears what is left of a consumed cancellation. A new one has already set its word.
                 self.cancel.settle();

@@ -91,7 +91,7 @@ fn kill(link: &mut Link, child: &mut Running) {
     let parked = || link.park(Park { tail, head: None, until: patience() });
     let ended = std::iter::repeat_with(parked).find(|woken| *woken != Woken::Rung);
     assert_eq!(ended, Some(Woken::PeerGone));
-    assert_eq!(link.fault(), None, "to die is no lie");
+    assert_eq!(link.fault(), None, "a death is no violation");
 }
 
 macro_rules! killed {

@@ -139,14 +139,14 @@ fn a_stop_ends_a_wait_for_clients_without_a_connection() {
 }
 
 #[test]
-fn every_client_of_a_crowd_gets_in() {
+fn every_one_of_many_clients_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = bind(dir.path(), "crowd");
+    let endpoint = bind(dir.path(), "many");
     std::thread::scope(|scope| {
         for number in 0..24_u8 {
             let dir = dir.path();
             scope.spawn(move || {
-                let client = connect(dir, "crowd");
+                let client = connect(dir, "many");
                 client.send(&[number], &[]).unwrap();
                 assert_eq!(receive(&client).unwrap().0, [number]);
             });
@@ -174,7 +174,7 @@ fn an_endpoint_stays_ready_until_the_last_client_is_accepted() {
 }
 
 #[test]
-fn an_endpoint_is_ready_for_who_came_while_it_was_made() {
+fn an_endpoint_is_ready_for_clients_that_came_while_it_was_made() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..100 {
         std::thread::scope(|scope| {

@@ -1,16 +1,16 @@
-//! A peer that passes memory as nobody honest does. Each test is one lie, told over the pipe by a client to a server and
+//! A peer that passes memory as nobody honest does. Each test is one violation, sent over the pipe by a client to a server and
 //! by a server to a client.
 #![allow(unsafe_code, reason = "writes memory that it has sent")]
 
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
 
-use bellwire_core::lane::{Epoch, Lanes, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::lane::{Epoch, Lanes, MAX_ATTACHED, MAX_OUTSTANDING};
 use bellwire_core::resize::{self, FollowError};
 use bellwire_core::wire::{Attachment, Header, Kind, MAX_CONTROL, Message, PAGE_SIZE, Status};
 use bellwire_core::{Geometry, Park, PeerFault, Port, Woken};
 use bellwire_win::doorbell::Event;
-use bellwire_win::link::{Heard, Link};
+use bellwire_win::link::{DrainOutcome, Link};
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::System::Memory::{
     FILE_MAP_WRITE, MapViewOfFile, PAGE_READONLY, PAGE_READWRITE, SEC_COMMIT, SEC_RESERVE,
@@ -95,7 +95,7 @@ impl Switching {
 }
 
 #[track_caller]
-fn is_a_lie(why: &str, alter: impl Fn(&mut Switching)) {
+fn is_a_violation(why: &str, alter: impl Fn(&mut Switching)) {
     for mut ends in ends() {
         let mut switching = Switching::honest();
         alter(&mut switching);
@@ -125,20 +125,20 @@ fn an_honest_switch_of_the_same_making_is_followed() {
 
 #[test]
 fn a_switch_without_its_handle() {
-    is_a_lie("its record came without it", |switching| switching.announced = None);
+    is_a_violation("its record came without it", |switching| switching.announced = None);
 }
 
 #[test]
 fn a_lane_with_no_handle_or_two() {
     for count in [0, 2] {
-        is_a_lie("one descriptor belongs to it", |switching| switching.count = count);
+        is_a_violation("one descriptor belongs to it", |switching| switching.count = count);
     }
 }
 
 #[test]
 fn an_epoch_that_is_left_out_or_comes_again() {
     for number in [0, 1, 3, u32::MAX] {
-        is_a_lie("its epoch is not the next one", |switching| {
+        is_a_violation("its epoch is not the next one", |switching| {
             switching.record.number = number;
             switching.announced = Some(switching.record);
         });
@@ -148,37 +148,39 @@ fn an_epoch_that_is_left_out_or_comes_again() {
 #[test]
 fn a_handle_for_another_epoch_or_size() {
     let why = "it was announced with another epoch or size";
-    is_a_lie(why, |switching| switching.announced = Some(Epoch { number: 3, ..next() }));
+    is_a_violation(why, |switching| switching.announced = Some(Epoch { number: 3, ..next() }));
     let other = Epoch { size: Geometry::DEFAULT, ..next() };
-    is_a_lie(why, |switching| switching.announced = Some(other));
+    is_a_violation(why, |switching| switching.announced = Some(other));
 }
 
 #[test]
 fn a_lane_above_the_limit() {
     let above = Epoch { size: Geometry::new(128 << 20).unwrap(), ..next() };
-    is_a_lie("a lane above the limit", |switching| switching.announced = Some(above));
-    is_a_lie("it is larger than the limit", |switching| switching.record = above);
+    is_a_violation("a lane above the limit", |switching| switching.announced = Some(above));
+    is_a_violation("it is larger than the limit", |switching| switching.record = above);
 }
 
 #[test]
 fn a_lane_of_another_size_than_its_record_says() {
     for size in [4096, 16 << 10, (32 << 10) - 4096, (32 << 10) + 1, 64 << 10] {
-        is_a_lie("it has another size than announced", |switching| switching.lane = memory(size));
+        is_a_violation("it has another size than announced", |switching| {
+            switching.lane = memory(size)
+        });
     }
 }
 
 #[test]
-fn what_is_no_memory_for_a_lane() {
+fn a_handle_of_no_memory_for_a_lane() {
     for at in 0..bad_memory(PAGE_SIZE as u64).len() {
         let bad = || bad_memory(next().size.size()).into_iter().nth(at).unwrap();
-        is_a_lie(bad().1, |switching| switching.lane = bad().0);
+        is_a_violation(bad().1, |switching| switching.lane = bad().0);
     }
 }
 
 #[test]
 fn more_lanes_than_may_be_outstanding() {
     for [(rogue, _), (mut victim, _)] in ends() {
-        for number in 2..=2 + MOST_OUTSTANDING as u32 {
+        for number in 2..=2 + MAX_OUTSTANDING as u32 {
             let epoch = Epoch { number, size: Geometry::DEFAULT };
             send(&rogue, &Message::Lane(epoch), &[memory(epoch.size.size()).as_handle()]);
         }
@@ -263,7 +265,7 @@ fn a_message_above_the_limit() {
 }
 
 #[test]
-fn a_message_that_its_sender_can_still_write_does_not_change_under_who_does_not_trust_it() {
+fn a_message_that_its_sender_can_still_write_does_not_change_under_a_reader_that_distrusts_it() {
     // The server, in this pair.
     let [[(rogue, _), (victim, _)], _] = ends();
     let kept = memory(8192);
@@ -295,7 +297,7 @@ fn a_message_with_another_number() {
 }
 
 #[test]
-fn what_is_no_memory_for_a_message() {
+fn a_handle_of_no_memory_for_a_message() {
     for at in 0..bad_memory(8192).len() {
         let bad = || bad_memory(8192).into_iter().nth(at).unwrap();
         is_no_message(bad().1, |passing| passing.memory = bad().0);
@@ -306,15 +308,15 @@ fn what_is_no_memory_for_a_message() {
 fn messages_that_no_record_asks_for_are_left_in_the_pipe() {
     for [(rogue, _), (victim, _)] in ends() {
         let sealed = sealed(&[1; 10]);
-        for id in 1..=MOST_ATTACHED as u64 {
+        for id in 1..=MAX_ATTACHED as u64 {
             rogue.pass_attachment(id, 0, &sealed).unwrap();
         }
-        assert_eq!(victim.take_control(), Ok(Heard::More));
+        assert_eq!(victim.take_control(), Ok(DrainOutcome::More));
         assert!(is_ready(victim.channel().arrived()), "there is more");
         // Asked for in another order than it came.
         let error = victim.take_attachment(2).unwrap_err();
         assert!(matches!(error, FollowError::Peer(PeerFault::Memory { .. })), "{error}");
-        for id in 1..=MOST_ATTACHED as u64 {
+        for id in 1..=MAX_ATTACHED as u64 {
             assert_eq!(victim.take_attachment(id).unwrap().1.len(), 10);
         }
     }

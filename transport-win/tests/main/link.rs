@@ -12,7 +12,7 @@ use bellwire_core::{
     Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
 };
 use bellwire_win::clock;
-use bellwire_win::link::Heard;
+use bellwire_win::link::DrainOutcome;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::watch::Watchers;
@@ -126,7 +126,7 @@ fn a_peer_without_an_event_or_that_asks_for_it_is_rung_through_the_pipe() {
 }
 
 #[test]
-fn what_has_no_place_on_an_open_session_ends_a_wait() {
+fn an_unexpected_message_on_an_open_session_ends_a_wait() {
     let ready = Message::Ready(Ready { session: 9 });
     let mut bytes = [0; MAX_CONTROL];
     let len = ready.encode(0, &mut bytes);
@@ -162,7 +162,7 @@ fn memory_that_no_record_asks_for_hides_neither_rings_nor_deadlines() {
     for id in 1..=40 {
         assert_eq!(waiter.take_attachment(id).unwrap().1.len(), 10);
     }
-    assert_eq!(waiter.take_control(), Ok(Heard::Nothing));
+    assert_eq!(waiter.take_control(), Ok(DrainOutcome::Nothing));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn body_calls_and_waits() {
 }
 
 #[test]
-fn whoever_publishes_wakes_all_watchers_and_whoever_joined_too_late_for_that() {
+fn publishing_wakes_all_watchers_and_those_that_joined_too_late() {
     let (waiter, ringer) = links();
     let (board, section) = OwnRegion::create("board", PAGE_SIZE, |_| {}).unwrap();
     let seen = PeerRegion::verify_and_map(section, PAGE_SIZE).unwrap();

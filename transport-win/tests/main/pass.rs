@@ -113,7 +113,7 @@ fn a_full_pipe_blocks_nobody_and_loses_nothing() {
 }
 
 #[test]
-fn what_was_sent_before_a_close_arrives() {
+fn messages_sent_before_a_close_arrive() {
     for close_the_server in [true, false] {
         let (server, client) = channels();
         let (closing, staying) = if close_the_server { (server, client) } else { (client, server) };
@@ -171,7 +171,7 @@ fn body_swaps() {
 #[test]
 fn a_client_that_names_what_is_no_handle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = bind(dir.path(), "liar");
+    let endpoint = bind(dir.path(), "rogue");
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(endpoint.pipe()).unwrap();
     let server = accept(&endpoint);
     let event = Event::create().unwrap();

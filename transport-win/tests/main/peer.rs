@@ -24,7 +24,7 @@ fn the_pipe_belongs_to_this_user() {
 }
 
 #[test]
-fn a_client_cannot_lie_about_its_user() {
+fn a_client_cannot_claim_another_user() {
     let (server, client) = channels();
     client.send(b"hello", &[]).unwrap();
     receive(&server).unwrap();

@@ -17,7 +17,7 @@ fn tokens(poller: &mut Poller, timeout: Option<Duration>) -> Vec<u64> {
 }
 
 #[test]
-fn the_first_of_several_handles_is_told() {
+fn the_first_of_several_handles_is_reported() {
     let events = [Event::create().unwrap(), Event::create().unwrap(), Event::create().unwrap()];
     let handles = events.each_ref().map(AsHandle::as_handle);
     events[2].ring();
@@ -36,7 +36,7 @@ fn more_handles_than_one_wait_takes_are_an_error() {
 }
 
 #[test]
-fn rings_are_told_once_and_what_lasts_each_time() {
+fn rings_are_reported_once_and_lasting_events_each_time() {
     let (once, lasting) = (Event::create().unwrap(), Cancel::new());
     let mut poller = Poller::create().unwrap();
     poller.add(&once, 1, EDGE).unwrap();
@@ -81,7 +81,7 @@ fn hundreds_of_handles_are_watched_together() {
 }
 
 #[test]
-fn what_is_deleted_is_not_told() {
+fn a_deleted_source_is_not_reported() {
     let event = Event::create().unwrap();
     let mut poller = Poller::create().unwrap();
     poller.add(&event, 7, EDGE).unwrap();
@@ -96,7 +96,7 @@ fn what_is_deleted_is_not_told() {
 }
 
 #[test]
-fn who_is_not_interested_hears_nothing_until_he_is_again() {
+fn a_source_without_interest_is_silent_until_it_has_one_again() {
     let lasting = Cancel::new();
     let event = lasting.arm().unwrap();
     let mut poller = Poller::create().unwrap();

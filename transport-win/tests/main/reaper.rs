@@ -4,7 +4,7 @@ use std::os::windows::io::OwnedHandle;
 use bellwire_win::reaper;
 
 #[test]
-fn what_is_reaped_gets_closed() {
+fn reaped_handles_are_closed() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     reaper::reap(OwnedHandle::from(writer));
     // The pipe ends when its last writer is closed.

@@ -59,7 +59,7 @@ fn refused(section: OwnedHandle) -> VerifyError {
 }
 
 #[test]
-fn what_the_owner_writes_the_peer_reads() {
+fn the_peer_reads_the_bytes_that_the_owner_writes() {
     let (own, section) = OwnRegion::create("lane", SIZE, |own| own.write(0, b"constant")).unwrap();
     let peer = PeerRegion::verify_and_map(section, SIZE).unwrap();
     assert_eq!(peer.read_header::<8>(0), *b"constant");
@@ -187,7 +187,7 @@ fn memory_that_is_not_cached_is_refused() {
 }
 
 #[test]
-fn what_is_no_section_is_refused() {
+fn a_handle_that_is_no_section_is_refused() {
     let file = OwnedHandle::from(tempfile::tempfile().unwrap());
     let event = Event::create().unwrap().as_handle().try_clone_to_owned().unwrap();
     for handle in [file, event] {

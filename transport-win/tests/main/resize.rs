@@ -119,7 +119,7 @@ fn an_epoch_that_was_offered_early_is_the_one_that_is_used() {
         let wake = lanes.commit(link.own(), link.peer());
         assert!(lanes.take_maintenance());
         assert!(!resize::maintain(&mut link, &mut lanes, Duration::MAX), "nothing to publish");
-        let offered = lanes.offered().expect("it is foreseen");
+        let offered = lanes.offered().expect("it grows before it is full");
         ring(&link, wake);
         // The peer has it, and uses the old lane on.
         take_answers(&mut link, &mut lanes, 13, 1000);
@@ -207,14 +207,14 @@ fn messages_travel_in_memory_of_their_own_both_ways() {
 }
 
 #[test]
-fn a_crowd_of_messages_waits_for_its_turn() {
+fn many_messages_wait_for_their_turn() {
     // More than are taken in before a record asks, and than the pipe holds at once.
-    const CROWD: u64 = 60;
+    const MESSAGES: u64 = 60;
     for listens in Listens::BOTH {
         let Session { mut drive, mut child, .. } = Session::open(listens);
         let sealed = sealed(&request(5000));
         let mut tickets = Vec::new();
-        for _ in 0..CROWD {
+        for _ in 0..MESSAGES {
             let pass = |link: &Link, id| link.pass_attachment(id, 0, &sealed);
             tickets.push(drive.submit_attached(5000, false, pass).unwrap());
         }

@@ -34,7 +34,7 @@ fn readers_see_what_was_built() {
 }
 
 #[test]
-fn nobody_can_write_a_sealed_snapshot_any_more() {
+fn a_sealed_snapshot_cannot_be_written_any_more() {
     let snapshot = built(b"untouched");
     // SAFETY: a mapping that is never made.
     let view =

@@ -131,9 +131,9 @@ impl<K: Kind> Contender for Packets<K> {
         listen(&socket, 64)?;
         let (published, readers) = (Published::default(), Readers::default());
         let connected = Arc::clone(&readers);
-        let (load, shelf) = (*load, Arc::clone(&published));
+        let (load, publications) = (*load, Arc::clone(&published));
         let serve = move |socket: OwnedFd| match load.work {
-            Work::Refresh { .. } => Ok(serve_snapshots(&socket, &shelf)?),
+            Work::Refresh { .. } => Ok(serve_snapshots(&socket, &publications)?),
             // Until the client has closed its end.
             _ => {
                 let receive = |buffer: &mut [u8]| receive(&socket, buffer);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_valid_round_twice_stays_missing() {
+    fn a_row_without_a_valid_round_twice_stays_missing() {
         let without = |samples: &[f64]| {
             let mut measured = measured(samples, samples);
             measured.rows.truncate(1);

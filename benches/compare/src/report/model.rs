@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_that_is_torn_or_missing_is_told() {
+    fn a_torn_or_missing_row_is_reported() {
         let mut report = report(&[100.0, 100.0, 100.0, 200.0, 200.0, 200.0], None);
         assert_eq!(report.unstable().len(), 1, "{:?}", report.unstable());
         for measured in &mut report.scenarios {

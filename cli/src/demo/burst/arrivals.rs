@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_repeated_or_reordered_is_distinguished() {
+    fn lost_repeated_and_reordered_messages_are_distinguished() {
         let counts =
             |arrivals: Arrivals, sent| (arrivals.lost(sent), arrivals.repeated, arrivals.reordered);
         assert_eq!(counts(arrivals(1..=4), 4), (0, 0, 0));

@@ -2,7 +2,7 @@ use bellwire::{LaneStats, SessionStats};
 use serde::Serialize;
 
 use super::arrivals::Arrivals;
-use super::stage::Memory;
+use super::workload::Memory;
 
 /// The burst's figures, as the consumer saw them.
 #[derive(Clone, Debug, Default, Serialize)]

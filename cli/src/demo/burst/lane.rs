@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once() {
+    fn a_change_is_reported_once() {
         let mut stats = SessionStats::default();
         stats.requests.epoch = 1;
         stats.requests.size = 1 << 14;

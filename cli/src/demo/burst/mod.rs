@@ -1,7 +1,7 @@
 //! The burst in the middle of the demo: snapshots and messages that grow by four orders of magnitude and shrink again, on
 //! sessions that stay open.
 //!
-//! The consumer orders snapshots through the service demo-stage and sends messages through the service demo-burst, on two
+//! The consumer orders snapshots through the service demo-workload and sends messages through the service demo-burst, on two
 //! sessions. Both ends check and count each message.
 
 mod arrivals;
@@ -10,7 +10,7 @@ mod lane;
 mod line;
 mod message;
 mod served;
-mod stage;
+mod workload;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub(super) use arrivals::Arrivals;
 pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
 use line::Line;
 pub(super) use served::Handler;
-pub(super) use stage::{DemoStage, Order, answer};
-use stage::{Memory, Stage};
+pub(super) use workload::{DemoWorkload, Order, answer};
+use workload::{Memory, Workload};
 
 /// The numbers of cgroups in the burst's snapshots.
 pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
@@ -67,7 +67,7 @@ enum Step {
 /// The consumer's sessions for the burst.
 pub(super) struct BurstClient {
     lines: [Line; 2],
-    stage: Client<DemoStage>,
+    workload: Client<DemoWorkload>,
 }
 
 /// What a burst runs with.
@@ -81,9 +81,9 @@ impl BurstClient {
     /// Opens the sessions.
     pub(super) fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
         let lines = [Line::connect("burst", run_dir)?, Line::connect("burst 2", run_dir)?];
-        let mut stage = Client::new(run_dir);
-        stage.connect()?;
-        Ok(Self { lines, stage })
+        let mut workload = Client::new(run_dir);
+        workload.connect()?;
+        Ok(Self { lines, workload })
     }
 
     /// Runs the whole phase. A failure is counted as an error; the checks then find what is missing.
@@ -102,8 +102,11 @@ impl BurstClient {
     /// Returns the sessions as they are now.
     pub(super) fn sessions(&mut self) -> impl Iterator<Item = SessionFigures> {
         let [first, second] = &mut self.lines;
-        let stage = self.stage.session().map(|stage| SessionFigures::new("stage", &stage.stats()));
-        [first.figures(), second.figures(), stage].into_iter().flatten()
+        let workload = self
+            .workload
+            .session()
+            .map(|workload| SessionFigures::new("workload", &workload.stats()));
+        [first.figures(), second.figures(), workload].into_iter().flatten()
     }
 
     fn all(&mut self, course: &mut Course<'_>, burst: &mut Burst) -> Result<(), Failure> {
@@ -123,7 +126,7 @@ impl BurstClient {
 
     /// Returns the shared memory of both processes.
     fn memory(&mut self) -> Result<Memory, Failure> {
-        let theirs = self.stage.call(&Stage::UNCHANGED)?;
+        let theirs = self.workload.call(&Workload::UNCHANGED)?;
         let ours = doctor::shared_memory().map_err(|error| {
             Failure::of(Exit::Failed, "cannot determine the shared memory", &error)
         })?;
@@ -146,7 +149,7 @@ impl BurstClient {
     /// Makes the provider publish this machine's cgroups again, and waits for them.
     fn back(&mut self, course: &mut Course<'_>) -> Result<(), Failure> {
         let begun = course.cache.current().map_or(0, Current::generation);
-        self.stage.call(&Stage::REAL)?;
+        self.workload.call(&Workload::REAL)?;
         next(course, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
         Ok(())
     }
@@ -171,10 +174,10 @@ impl BurstClient {
         course: &mut Course<'_>,
         burst: &mut Burst,
     ) -> Result<(), Failure> {
-        let expected = stage::cgroups(cgroups, seed);
+        let expected = workload::cgroups(cgroups, seed);
         let begun = Instant::now();
-        self.stage.call(&Stage::synthetic(cgroups, seed))?;
-        let same = |_, index: &Index| stage::is_exactly(index.view(), &expected);
+        self.workload.call(&Workload::synthetic(cgroups, seed))?;
+        let same = |_, index: &Index| workload::is_exactly(index.view(), &expected);
         let (generation, bytes) = next(course, begun + PATIENCE, same)?;
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { cgroups, generation, bytes, nanos };

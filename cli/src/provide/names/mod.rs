@@ -78,7 +78,7 @@ struct Inner {
 struct Known {
     /// The cgroup that was there when it was asked for, if its caller knows it.
     id: Option<u64>,
-    said: Said,
+    said: NameState,
     /// Whether it is in the queue, or being asked for.
     queued: bool,
     /// Whether another cgroup took its place since it was queued.
@@ -91,7 +91,7 @@ struct Known {
 }
 
 #[derive(Clone, Debug)]
-enum Said {
+enum NameState {
     /// Nothing yet.
     Nothing,
     Name(Arc<Name>),
@@ -200,7 +200,7 @@ impl Names {
         let shared = &self.shared;
         if !shared.sources.is_empty() {
             let (owner, inside) = owner_of(path);
-            let (said, pending) = shared.look(owner, id.filter(|_| inside.is_empty()));
+            let (said, pending) = shared.lookup(owner, id.filter(|_| inside.is_empty()));
             named.take(said, inside);
             named.pending = pending;
         }
@@ -213,9 +213,9 @@ impl Names {
 
 impl Named<'_> {
     /// Takes what is known of the container, machine or unit, inside of which the cgroup has the path `inside`.
-    fn take(&mut self, said: Said, inside: &str) {
+    fn take(&mut self, said: NameState, inside: &str) {
         match said {
-            Said::Name(known) => {
+            NameState::Name(known) => {
                 *self.name = match inside {
                     "" => known.name.clone(),
                     inside => shortened(format!("{}_{}", known.name, inside.replace('/', "_"))),
@@ -223,22 +223,22 @@ impl Named<'_> {
                 let room = MAX_LABELS.saturating_sub(self.labels.len());
                 self.labels.extend(known.labels.iter().take(room).cloned());
             }
-            Said::Excluded => self.enabled = false,
-            Said::Nothing | Said::NoName => {}
+            NameState::Excluded => self.enabled = false,
+            NameState::Nothing | NameState::NoName => {}
         }
     }
 }
 
 impl Shared {
     /// Returns what is known of a cgroup, and whether more is expected soon; has it asked for if it is time.
-    fn look(&self, path: &str, id: Option<u64>) -> (Said, bool) {
+    fn lookup(&self, path: &str, id: Option<u64>) -> (NameState, bool) {
         let now = Instant::now();
         let mut inner = self.lock();
         let inner = &mut *inner;
         if !inner.known.contains_key(path) {
             inner.known.insert(path.to_owned(), Known::new(now));
         }
-        let Some(known) = inner.known.get_mut(path) else { return (Said::NoName, false) };
+        let Some(known) = inner.known.get_mut(path) else { return (NameState::NoName, false) };
         if let Some(id) = id
             && known.id.replace(id).is_some_and(|before| before != id)
         {
@@ -318,7 +318,7 @@ impl Shared {
 
 impl Known {
     fn new(now: Instant) -> Self {
-        let (said, queued, replaced) = (Said::Nothing, false, false);
+        let (said, queued, replaced) = (NameState::Nothing, false, false);
         Self { id: None, said, queued, replaced, due: now, later: 0, wanted: now }
     }
 
@@ -332,14 +332,14 @@ impl Known {
         }
         (self.later, self.due) = (0, due);
         self.said = match answer {
-            Answer::Known(name) => Said::Name(Arc::new(name)),
-            Answer::Excluded => Said::Excluded,
-            Answer::Unknown | Answer::Later => Said::NoName,
+            Answer::Known(name) => NameState::Name(Arc::new(name)),
+            Answer::Excluded => NameState::Excluded,
+            Answer::Unknown | Answer::Later => NameState::NoName,
         };
     }
 
     fn is_pending(&self) -> bool {
-        matches!(self.said, Said::Nothing) && self.later < PATIENCE
+        matches!(self.said, NameState::Nothing) && self.later < PATIENCE
     }
 }
 

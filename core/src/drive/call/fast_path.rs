@@ -54,7 +54,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// As [`CallDriver::wait_for_reply`].
     #[inline]
-    pub fn try_wait(
+    pub fn wait_fast(
         &mut self,
         until: &mut Deadline,
         buffer: &mut [u8],
@@ -62,7 +62,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         let mut has_waited = false;
         loop {
             let reply = self.try_reply_fast(buffer);
-            if reply.is_some() || has_waited || self.has_news() {
+            if reply.is_some() || has_waited || self.has_reply() {
                 return Ok(reply);
             }
             self.wait(false, until, Executed::Maybe)?;
@@ -72,10 +72,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
 
     /// Returns whether [`CallDriver::try_reply`] has anything to read or report.
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.end.is_over()
-            || self.has_untaken
-            || self.end.lanes.has_untaken()
-            || self.end.has_moved()
+    pub fn has_reply(&self) -> bool {
+        self.end.is_over() || self.has_unread || self.end.lanes.has_unread() || self.end.has_moved()
     }
 }

@@ -30,8 +30,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     }
 
     /// Returns how many one-way requests the peer has not taken; after its end, it never will.
-    pub fn untaken_posts(&self) -> usize {
-        self.calls.untaken_after(self.taken())
+    pub fn unconsumed_posts(&self) -> usize {
+        self.calls.unconsumed_after(self.taken())
     }
 
     /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
@@ -57,14 +57,14 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     ///
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
-    pub fn wait_for_taken(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
+    pub fn wait_consumed(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
         let (lanes, _, peer) = self.end.parts();
-        self.calls.untaken(lanes, peer).map_err(|fault| self.end.fail(fault))?;
+        self.calls.unconsumed(lanes, peer).map_err(|fault| self.end.fail(fault))?;
         let Some(last) = self.calls.last_post() else { return Ok(true) };
         if let Some(ended) = self.ended() {
             return Err(ended);
         }
-        self.end.lanes.await_taken(last);
+        self.end.lanes.await_consumed(last);
         self.wait(true, until, Executed::Maybe)?;
         Ok(false)
     }
@@ -74,11 +74,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     ///
     /// # Errors
     /// [`CallFailed::Peer`] when the peer violates the protocol.
-    pub fn arm_for_taken(&mut self, position: u64, room: bool) -> Result<bool, CallFailed> {
+    pub fn arm_for_consumed(&mut self, position: u64, room: bool) -> Result<bool, CallFailed> {
         if room && !self.needs_answer {
-            self.end.lanes.await_taken_or_room(position);
+            self.end.lanes.await_consumed_or_room(position);
         } else {
-            self.end.lanes.await_taken(position);
+            self.end.lanes.await_consumed(position);
         }
         self.arm_with(true)
     }

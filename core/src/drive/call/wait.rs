@@ -1,7 +1,7 @@
 //! Spinning and parking.
 
 use super::{CallDriver, CallFailed};
-use crate::end::{SessionState, Why};
+use crate::end::{EndReason, SessionState};
 use crate::lane::Armed;
 use crate::sync::Ordering;
 use crate::time::nanos;
@@ -15,7 +15,7 @@ const WAITS_BEFORE_CLOCK: u32 = 64;
 
 /// How a wait ended.
 enum Waited {
-    LookAgain,
+    Moved,
     Over(Woken),
 }
 
@@ -30,18 +30,18 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     ) -> Result<(), CallFailed> {
         self.waits = self.waits.wrapping_add(1);
         // A peer that keeps publishing but never answers would end every wait before the clock is read.
-        if self.has_untaken || self.waits % WAITS_BEFORE_CLOCK == 0 {
+        if self.has_unread || self.waits % WAITS_BEFORE_CLOCK == 0 {
             let now = self.end.port.now();
             if until.resolve(now).is_some_and(|until| now >= until) {
                 return self.over(Woken::Deadline, executed);
             }
         }
-        if self.has_untaken {
+        if self.has_unread {
             return Ok(());
         }
         let mut began = None;
         match self.spin_wait(space, until, &mut began)? {
-            Waited::LookAgain => {
+            Waited::Moved => {
                 // A wait long enough to read the clock is long enough for this too.
                 if let Some(now) = began {
                     self.end.observer.waited(now);
@@ -72,7 +72,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             }
             // Records published before the peer's end are still read.
             if self.end.has_moved() && woken == Woken::PeerGone {
-                self.end.depart();
+                self.end.peer_gone();
                 return Ok(());
             }
             return self.over(woken, executed);
@@ -88,7 +88,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         woken
     }
 
-    /// Returns `LookAgain` when something moved; `Over(Rung)` when the spin ran out.
+    /// Returns `Moved` when something moved; `Over(Rung)` when the spin ran out.
     fn spin_wait(
         &mut self,
         space: bool,
@@ -107,11 +107,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             if self.end.has_moved() || (space && self.end.has_room()?) {
                 self.spin.hit(counter.spun());
                 *began = counter.began();
-                return Ok(Waited::LookAgain);
+                return Ok(Waited::Moved);
             }
             self.end.prefetch();
             self.end.port.relax();
-            if !counter.count() && !self.spin.yields_at_once() {
+            if !counter.count() && !self.spin.yields_first() {
                 continue;
             }
             let now = self.end.port.now();
@@ -125,10 +125,10 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                 self.spin.ran_out();
                 return Ok(Waited::Over(Woken::Rung));
             }
-            if self.spin.gives_way(now) {
+            if self.spin.should_yield(now) {
                 self.end.port.yield_now();
                 let moved = self.end.has_moved();
-                self.spin.gave_way(now, self.end.port.now(), moved);
+                self.spin.yielded(now, self.end.port.now(), moved);
             }
         }
     }
@@ -148,7 +148,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             Woken::Deadline => Err(CallFailed::Deadline(executed)),
             Woken::Cancelled => Err(CallFailed::Cancelled(executed)),
             Woken::PeerGone => {
-                self.end.end(Why::Gone);
+                self.end.end(EndReason::Gone);
                 Err(CallFailed::PeerGone(executed))
             }
         }

@@ -303,7 +303,7 @@ impl RawLimits {
         if limits.max_shared_bytes_per_session < Limits::MIN_SHARED {
             return Err(field("shared memory limit"));
         }
-        if limits.beside_page(size) != size {
+        if limits.lane_within_limit(size) != size {
             return Err(field("lane size beside the shared memory limit"));
         }
         Ok((least, limits))

@@ -64,7 +64,7 @@ impl Processes {
     }
 
     /// Returns the process with that pid.
-    pub fn look(&self, pid: u32) -> Lookup<App> {
+    pub fn lookup(&self, pid: u32) -> Lookup<App> {
         match self.read(pid) {
             Ok(Some(app)) => Lookup::Known(app),
             Ok(None) => Lookup::Unknown,

@@ -32,17 +32,17 @@ impl Proc {
         fs::write(dir.join("cgroup"), cgroup).unwrap();
     }
 
-    fn look(&self, pid: u32) -> Lookup<App> {
-        Processes::open(self.0.path()).unwrap().look(pid)
+    fn lookup(&self, pid: u32) -> Lookup<App> {
+        Processes::open(self.0.path()).unwrap().lookup(pid)
     }
 }
 
 #[test]
-fn a_process_is_who_its_files_say() {
+fn a_process_is_described_by_its_files() {
     let proc = Proc::new();
     let status = "Name:\tx\nTgid:\t42\nPid:\t42\nUid:\t1000\t0\t0\t0\n";
     proc.process(42, &stat(b"cron"), status, "1:cpu:/\n0::/system.slice/cron.service\n");
-    let app = proc.look(42).known().unwrap();
+    let app = proc.lookup(42).known().unwrap();
     let wanted = App {
         ppid: 41,
         uid: 1000,
@@ -60,24 +60,24 @@ fn a_process_is_who_its_files_say() {
 }
 
 #[test]
-fn what_is_not_there_is_unknown_and_what_cannot_be_read_is_asked_for_again() {
+fn missing_processes_are_unknown_and_unreadable_ones_are_retried() {
     let proc = Proc::new();
-    assert_eq!(proc.look(7), Lookup::Unknown);
-    assert_eq!(proc.look(0), Lookup::Unknown);
-    assert_eq!(proc.look(u32::MAX), Lookup::Unknown);
+    assert_eq!(proc.lookup(7), Lookup::Unknown);
+    assert_eq!(proc.lookup(0), Lookup::Unknown);
+    assert_eq!(proc.lookup(u32::MAX), Lookup::Unknown);
     proc.process(8, b"8 (half a line", "Tgid:\t8\nUid:\t0\n", "");
-    assert_eq!(proc.look(8), Lookup::RetryLater);
+    assert_eq!(proc.lookup(8), Lookup::RetryLater);
     // A thread's id can be looked up in /proc, but is not a process.
     proc.process(9, &stat(b"thread"), "Tgid:\t8\nUid:\t0\n", "");
-    assert_eq!(proc.look(9), Lookup::Unknown);
+    assert_eq!(proc.lookup(9), Lookup::Unknown);
 }
 
 #[test]
-fn where_processes_are_hidden_nothing_is_known_not_to_be_there() {
+fn hidden_processes_are_never_reported_missing() {
     let proc = Proc::new();
     fs::rename(proc.0.path().join("1"), proc.0.path().join("2")).unwrap();
     assert!(Processes::open(proc.0.path()).unwrap().is_hiding());
-    assert_eq!(proc.look(7), Lookup::RetryLater);
+    assert_eq!(proc.lookup(7), Lookup::RetryLater);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn files_that_are_cut_or_odd_are_no_process() {
 }
 
 #[test]
-fn the_cgroup_is_that_of_the_hierarchy_that_tells_most() {
+fn the_cgroup_is_that_of_the_most_specific_hierarchy() {
     for (lines, path) in [
         ("0::/a.slice\n", "/a.slice"),
         ("2:memory:/x\n1:name=systemd:/y\n0::/a.slice\n", "/a.slice"),

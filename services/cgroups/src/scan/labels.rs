@@ -76,7 +76,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_path_tells_units_containers_pods_and_machines() {
+    fn a_path_identifies_units_containers_pods_and_machines() {
         let uid = "2ca4a155-3599-498d-bb9d-4446693fa3ea";
         let pod = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
         let table = PATHS.replace("{id}", &"c".repeat(64)).replace("{uid}", uid);

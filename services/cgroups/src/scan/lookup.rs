@@ -63,7 +63,7 @@ impl Directory {
 
     /// Passes what is known of each path to `tell`, in order, until it breaks. Opens the hierarchies once and, if the last
     /// walk is older than `max_age`, walks them first.
-    pub fn look(
+    pub fn lookup(
         &self,
         paths: &[String],
         mut tell: impl FnMut(Lookup<CgroupDetails>) -> ControlFlow<()>,
@@ -75,7 +75,7 @@ impl Directory {
         }
         let hierarchies = known.hierarchies();
         for path in paths {
-            if tell(known.look(path, &hierarchies)).is_break() {
+            if tell(known.lookup(path, &hierarchies)).is_break() {
                 return;
             }
         }
@@ -99,7 +99,11 @@ impl Known {
         hierarchy::find(self.scanner.root(), self.scanner.primary()).ok().map(|(_, found)| found)
     }
 
-    fn look(&mut self, path: &str, hierarchies: &Option<Vec<Hierarchy>>) -> Lookup<CgroupDetails> {
+    fn lookup(
+        &mut self,
+        path: &str,
+        hierarchies: &Option<Vec<Hierarchy>>,
+    ) -> Lookup<CgroupDetails> {
         if path.len() > MAX_PATH {
             return Lookup::TooLarge;
         }

@@ -55,7 +55,7 @@ fn assert_fault(found: Malformed, item: Option<u32>, offset: usize, why: Malform
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_snapshot_is_read_back() {
     let meta = Meta { scanned_at: UNIX_EPOCH + Duration::from_nanos(123_456_789_012), ..META };
     let index = Index::validate(&encode(&three(), meta).unwrap()).unwrap();
     let view = index.view();
@@ -84,7 +84,7 @@ fn of_several_cgroups_of_one_name_the_first_by_path_is_found() {
 }
 
 #[test]
-fn names_that_share_a_hash_are_told_apart() {
+fn names_that_share_a_hash_are_distinguished() {
     // A published pair of texts with the same 64-bit FNV-1a hash.
     let (a, b) = ("8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ");
     assert_eq!(name_hash(a), name_hash(b));

@@ -106,13 +106,13 @@ proptest! {
         for mix in mix.chunks(30) {
             items = mixed(&items, &new, mix);
             let bytes = encode(&items, META).unwrap();
-            let told = index.changes(&bytes);
+            let told = index.delta(&bytes);
             let mut other = index.clone();
             index.update(&bytes).unwrap();
             let whole = Index::validate(&bytes).unwrap();
             assert_same(&index, &whole);
             if let Some(told) = told {
-                prop_assert!(other.update_by(&told));
+                prop_assert!(other.apply_delta(&told));
                 prop_assert!(other.to_bytes() == bytes);
                 assert_same(&other, &whole);
                 index = other;
@@ -127,14 +127,14 @@ proptest! {
     ) {
         let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
         let before = index.clone();
-        let Some(mut told) = index.changes(&encode(&mixed(&old, &new, &mix), META).unwrap()) else {
+        let Some(mut told) = index.delta(&encode(&mixed(&old, &new, &mix), META).unwrap()) else {
             return Ok(());
         };
         let len = told.len();
         for (at, value) in noise {
             told[at.index(len)] = value;
         }
-        if index.update_by(&told) {
+        if index.apply_delta(&told) {
             assert_same(&index, &Index::validate(&index.to_bytes()).unwrap());
         } else {
             assert_same(&index, &before);

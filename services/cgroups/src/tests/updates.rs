@@ -66,11 +66,11 @@ fn changes_lead_to_what_validating_the_snapshot_leads_to() {
         }
         let later = Meta { scanned_at: UNIX_EPOCH + Duration::from_secs(round as u64), ..META };
         let bytes = encode(&items, later);
-        let changes = index.changes(&bytes).unwrap();
+        let changes = index.delta(&bytes).unwrap();
         assert!(changes.len() < bytes.len() / 20);
-        assert!(index.update_by(&changes));
+        assert!(index.apply_delta(&changes));
         assert!(index.to_bytes() == bytes, "round {round}");
-        assert!(!index.update_by(&changes), "they are those of the one before");
+        assert!(!index.apply_delta(&changes), "they are those of the one before");
         assert!(index.strings.len() < index.texts_len * 2, "what is gone takes no memory for ever");
         assert!(index.pairs.len() < index.pair_count * 2, "nor do their labels");
         assert!(index.rows.len() <= 1_040, "{}", index.rows.len());
@@ -83,14 +83,14 @@ fn changes_that_break_a_rule_are_refused_and_change_nothing() {
     let old = [item(1, "/a", "x"), item(2, "/c", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
     let new = [item(1, "/a", "x"), item(5, "/b", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
     let index = Index::validate(&encode(&old, META).unwrap()).unwrap();
-    let good = index.changes(&encode(&new, META).unwrap()).unwrap();
+    let good = index.delta(&encode(&new, META).unwrap()).unwrap();
     let (item, place, gone) = (HEADER_LEN, HEADER_LEN + ITEM_LEN, HEADER_LEN + ITEM_LEN + 4);
     let (path, hash) = (gone + 4, item + offset_of!(Item, name_hash));
     let with = |at: usize, bytes: &[u8]| {
         let mut changes = good.clone();
         changes[at..at + bytes.len()].copy_from_slice(bytes);
         let mut updated = index.clone();
-        let is_applied = updated.update_by(&changes);
+        let is_applied = updated.apply_delta(&changes);
         assert_same(&updated, if is_applied { &updated } else { &index });
         is_applied
     };
@@ -128,7 +128,7 @@ fn changes_that_break_a_rule_are_refused_and_change_nothing() {
     // An id of a row that is removed may come again.
     assert!(with(item, &[2]));
     for len in 0..good.len() {
-        assert!(!index.clone().update_by(&good[..len]), "{len} bytes");
+        assert!(!index.clone().apply_delta(&good[..len]), "{len} bytes");
     }
 }
 

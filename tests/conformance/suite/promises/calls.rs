@@ -6,7 +6,7 @@ use bellwire_core::call::{SubmitError, Ticket};
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::PushError;
 use bellwire_core::sync::Ordering;
-use bellwire_core::{Deadline, Executed, PeerMemory, Port, SpinPolicy, Whose, Word};
+use bellwire_core::{Deadline, Executed, LimitOwner, PeerMemory, Port, SpinPolicy, Word};
 
 use super::super::endpoints::{Next, Taken};
 use super::super::{Transport, session, session_in, until};
@@ -38,9 +38,9 @@ pub(crate) fn every_size_comes_back_whole<T: Transport>() {
 pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_goes_on<T: Transport>() {
     let mut drive = session::<T>(echo);
     let limit = drive.end().lanes().max_payload();
-    let whose = Whose::Own;
+    let owner = LimitOwner::Own;
     let (len, limit) = (limit as u64 + 1, limit as u64);
-    let too_large = PushError::TooLarge { len, limit, whose };
+    let too_large = PushError::TooLarge { len, limit, owner };
     let too_large = CallFailed::Submit(SubmitError::Push(too_large));
     assert_eq!(drive.submit(&vec![0; len as usize]), Err(too_large));
     assert_eq!(drive.in_flight(), 0);

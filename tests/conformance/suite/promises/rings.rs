@@ -13,16 +13,16 @@ use super::super::{Transport, session};
 use super::{NOBODY, call, caller_waits_for_data, echo, wait};
 
 /// What a serving end counted, and how often it rang.
-type Books = (ServeCounts, u64);
+type Counts = (ServeCounts, u64);
 
 /// Reports the counters of a serving end once it has answered this many requests.
 struct Report {
     after: u64,
-    tell: Option<Sender<Books>>,
+    tell: Option<Sender<Counts>>,
 }
 
 impl Report {
-    fn after(answers: u64) -> (Self, Receiver<Books>) {
+    fn after(answers: u64) -> (Self, Receiver<Counts>) {
         let (tell, told) = channel();
         (Self { after: answers, tell: Some(tell) }, told)
     }
@@ -95,12 +95,12 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
     }
     let (_, rings) = told.recv().unwrap();
     assert_rings::<T>([drive.end().rings(), rings], CALLS);
-    assert!(drive.parks() >= CALLS || !T::SLEEPS_AT_ONCE);
+    assert!(drive.parks() >= CALLS || !T::SLEEPS_WITHOUT_SPINNING);
 }
 
 /// Checks that each end was rung once for each of `count` messages, or saw it by itself before it slept.
 fn assert_rings<T: Transport>(rings: [u64; 2], count: u64) {
-    let least = if T::SLEEPS_AT_ONCE { count } else { 0 };
+    let least = if T::SLEEPS_WITHOUT_SPINNING { count } else { 0 };
     assert!(rings.iter().all(|rings| (least..=count).contains(rings)), "{rings:?} of {count}");
 }
 
@@ -134,5 +134,5 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     }
     let (_, rings) = told.recv().unwrap();
     assert_rings::<T>([drive.end().rings(), rings], 1);
-    assert!(drive.parks() == 1 || !T::SLEEPS_AT_ONCE);
+    assert!(drive.parks() == 1 || !T::SLEEPS_WITHOUT_SPINNING);
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire_core::Geometry;
-use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::lane::{Epoch, MAX_ATTACHED, MAX_OUTSTANDING};
 use bellwire_core::wire::{
     Attach, Attachment, Header, Kind, MAX_CONTROL, Message, Ready, Refuse, Status,
 };
@@ -110,11 +110,11 @@ rows! { messages: is_a_violation {
 
 rows! { crowds: is_found {
     more_lanes_than_may_be_outstanding("too many lanes", |rogue| {
-        let all = 0..=MOST_OUTSTANDING as u32;
+        let all = 0..=MAX_OUTSTANDING as u32;
         pass(rogue, all.map(|at| lane(2 + at, Geometry::DEFAULT)));
     });
     more_attachments_than_may_be_outstanding("too many attachments", |rogue| {
-        pass(rogue, (0..=MOST_ATTACHED as u64).map(|at| attachment(2 + at, 5)));
+        pass(rogue, (0..=MAX_ATTACHED as u64).map(|at| attachment(2 + at, 5)));
         // A lane that never comes: behind which of them may it be?
         let next = Epoch { number: 2, size: Geometry::DEFAULT };
         rogue.put(Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0), &[]);

@@ -38,9 +38,9 @@ fn is_closed(rogue: &RogueSession) -> bool {
 /// server's other session continues, and another client is admitted.
 #[track_caller]
 fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
-    let offences = turns_away(act, |rogue| rogue.is_refused(code, part));
+    let recorded_incidents = turns_away(act, |rogue| rogue.is_refused(code, part));
     let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: c, reason } if *c == code && reason.contains(part));
-    assert!(matches!(&offences[..], [cause] if told(cause)), "{offences:?}");
+    assert!(matches!(&recorded_incidents[..], [cause] if told(cause)), "{recorded_incidents:?}");
 }
 
 /// The connection is closed without a reply: the client's message cannot be received at all.
@@ -60,10 +60,10 @@ fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Inc
     let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&b"let in".to_vec()).unwrap(), b"let in");
     drop((good, late));
-    let offences = fixture.offences();
+    let recorded_incidents = fixture.recorded_incidents();
     let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
-    offences
+    recorded_incidents
 }
 
 /// The client is refused for what it attaches.

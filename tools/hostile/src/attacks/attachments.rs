@@ -5,7 +5,7 @@ use crate::services::MAX_RESPONSE;
 use bellwire_hostile::wire::{Session, Target, rest};
 
 /// Requests attached responses, and leaves them unread.
-pub(super) fn untaken(target: &Target) {
+pub(super) fn unconsumed(target: &Target) {
     request_attachments(target, |_| {});
 }
 

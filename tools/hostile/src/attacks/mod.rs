@@ -52,7 +52,7 @@ pub(crate) static ATTACKS: [Attack; 32] = [
     attack(
         "attachments-kept",
         "asks for answers in memfds, never takes them",
-        attachments::untaken,
+        attachments::unconsumed,
     ),
     attack("attachments-mapped", "takes them, and keeps each", attachments::kept),
     attack("snapshots-kept", "keeps every generation of a snapshot", attachments::snapshots),

@@ -53,7 +53,7 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
     send(one)?;
     send(more)?;
     if let Some(publisher) = event_publisher.as_ref().filter(|_| scenario == Scenario::Events) {
-        publisher.deepen(2 * RING)?;
+        publisher.set_depth(2 * RING)?;
         publisher.send_all(last)?;
     }
     ring(after)?;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_at_all_is_a_fault() {
+    fn a_missing_measurement_is_a_fault() {
         for text in ["gate other 1.0 8 8", "error: no such bench"] {
             assert_eq!(judged(text).outcome, Outcome::Over, "{text}");
         }

@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_within_the_margin_passes() {
+    fn a_count_within_the_margin_passes() {
         assert_eq!(outcomes(&judged(&[("call", 1029.0)], "rustc 1")), [Outcome::Within]);
     }
 
     #[test]
-    fn what_exceeds_it_fails_with_the_figure_its_budget_and_the_command() {
+    fn a_count_above_it_fails_with_the_figure_its_budget_and_the_command() {
         let verdicts = judged(&[("call", 1031.0)], "rustc 1");
         assert_eq!(outcomes(&verdicts), [Outcome::Over]);
         let line = verdicts[0].to_string();
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_or_gone_is_a_fault() {
+    fn a_new_or_missing_count_is_a_fault() {
         let verdicts = judged(&[("other", 1.0)], "rustc 1");
         assert_eq!(outcomes(&verdicts), [Outcome::Over; 2]);
     }
 
     #[test]
-    fn what_was_gained_is_to_be_kept() {
+    fn a_gain_has_to_be_recorded() {
         let line = judged(&[("call", 900.0)], "rustc 1")[0].to_string();
         assert!(line.contains("keep what was gained"), "{line}");
     }

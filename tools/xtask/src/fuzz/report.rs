@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_tells_how_far_it_is() {
+    fn a_run_that_goes_on_reports_its_progress() {
         let progress = read(
             "INFO: Seed: 1\n#17\tINITED cov: 870 ft: 4312 corp: 16/267b exec/s: 0 rss: 39Mb\n\
              #2048\tpulse  cov: 871 ft: 4313 corp: 17/300b lim: 4096 exec/s: 682 rss: 43Mb\n",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_over_tells_what_it_was() {
+    fn a_run_that_is_over_reports_its_totals() {
         let progress = read(
             "#9\tDONE   cov: 5 ft: 6 corp: 2/3b lim: 4 exec/s: 3 rss: 1Mb\nDone 9 runs in 3 second(s)\n\
              stat::number_of_executed_units: 9\nstat::new_units_added:          1\n",
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_with_its_place_and_its_input() {
+    fn a_panic_is_reported_with_its_place_and_its_input() {
         let progress = read(
             "\nthread '<unnamed>' (7) panicked at fuzz/src/a.rs:1:2:\na lie was not noticed\nstack backtrace:\n\
              SUMMARY: libFuzzer: deadly signal\n\
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_without_a_panic_is_told_too() {
+    fn an_end_without_a_panic_is_reported_too() {
         let progress = read("SUMMARY: libFuzzer: timeout\n");
         assert_eq!(progress.panic, ["libFuzzer: timeout"]);
     }

@@ -140,9 +140,9 @@ const EDITS: [Edit; 21] = [
     edit(
         "a server drops what its client published before it died",
         "src/server/reactor/mod.rs",
-        "    fn depart(&mut self, slot: usize) {\n",
-        "    fn depart(&mut self, slot: usize) {\n        \
-             if FAULT {\n            return self.end(slot, Why::Gone);\n        }\n",
+        "    fn peer_gone(&mut self, slot: usize) {\n",
+        "    fn peer_gone(&mut self, slot: usize) {\n        \
+             if FAULT {\n            return self.end(slot, EndReason::Gone);\n        }\n",
     ),
     edit(
         "an event is published before it is written",

@@ -145,7 +145,7 @@ mod tests {
     use super::verdict;
 
     #[test]
-    fn what_the_harness_printed_is_a_verdict() {
+    fn the_output_of_the_harness_is_a_verdict() {
         let none = String::new;
         let found = br#"{"killed": 7, "findings": [{"address": "a:0:1", "what": "lost"}]}"#;
         assert_eq!(verdict(found, none), Ok("after 7 kills at a:0:1: lost".to_owned()));

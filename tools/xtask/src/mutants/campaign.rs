@@ -198,7 +198,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
     }
 
     #[test]
-    fn each_mutant_is_told_apart_by_what_the_tests_do() {
+    fn each_mutant_is_classified_by_the_outcome_of_the_tests() {
         let (_dir, layout) = project(LANE, TESTS);
         let mut mutants = find(&layout).unwrap();
         mutants.retain(|mutant| mutant.mutation.equivalent.is_none());

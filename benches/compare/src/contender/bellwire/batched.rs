@@ -12,7 +12,7 @@ use crate::measure::Measure;
 /// A batch has as many messages as fit into this many bytes.
 const BATCH: usize = 32 << 10;
 /// Batches whose answers have not been taken yet.
-const MOST_IN_FLIGHT: u32 = 3;
+const MAX_IN_FLIGHT: u32 = 3;
 
 /// This project, where a stream is sent in batches.
 pub(in crate::contender) struct Batched;
@@ -38,7 +38,7 @@ impl Contender for Batched {
         About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: format!(
-                "as bellwire; messages collected into batches of {} KiB, up to {MOST_IN_FLIGHT} on their way",
+                "as bellwire; messages collected into batches of {} KiB, up to {MAX_IN_FLIGHT} on their way",
                 BATCH >> 10
             ),
         }
@@ -91,7 +91,7 @@ impl<const N: usize> Sender<N> {
     }
 
     fn send(&mut self) -> Outcome<()> {
-        if self.in_flight == MOST_IN_FLIGHT {
+        if self.in_flight == MAX_IN_FLIGHT {
             self.take()?;
         }
         // A preempted server has read none of them yet: with the loss at the lane's end they may fill it.

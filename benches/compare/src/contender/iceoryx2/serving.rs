@@ -44,7 +44,7 @@ pub(in crate::contender) struct Serving {
     end: End,
     thread: Option<JoinHandle<Outcome<()>>>,
     wake: Option<Box<dyn Fn() -> Outcome<()>>>,
-    shelf: Option<SyncSender<Publication>>,
+    sender: Option<SyncSender<Publication>>,
 }
 
 impl Serving {
@@ -62,7 +62,7 @@ impl Serving {
                 _ => Err("the server ended before it was ready".into()),
             };
         }
-        Ok(Self { end, thread: Some(thread), wake: None, shelf: None })
+        Ok(Self { end, thread: Some(thread), wake: None, sender: None })
     }
 
     /// Starts one that publishes what it is handed, and looks for new readers every `soon`.
@@ -71,7 +71,7 @@ impl Serving {
         longest: usize,
         open: impl FnOnce(&Node<Ipc>) -> Outcome<Topic<F>> + Send + 'static,
     ) -> Outcome<Self> {
-        let (shelf, publications) = mpsc::sync_channel(1);
+        let (sender, publications) = mpsc::sync_channel(1);
         let mut serving = Self::start(move |_, ready| {
             let node = node()?;
             let topic = open(&node)?;
@@ -79,7 +79,7 @@ impl Serving {
             ready.send(())?;
             publish::<F>(&publisher, &publications, soon)
         })?;
-        serving.shelf = Some(shelf);
+        serving.sender = Some(sender);
         Ok(serving)
     }
 
@@ -90,9 +90,9 @@ impl Serving {
     }
 
     fn have_published(&self, work: Work) -> Outcome<()> {
-        let shelf = self.shelf.as_ref().ok_or("this server publishes nothing")?;
+        let sender = self.sender.as_ref().ok_or("this server publishes nothing")?;
         let (done, is_done) = mpsc::sync_channel(1);
-        shelf.send((work, done))?;
+        sender.send((work, done))?;
         Ok(is_done.recv()?)
     }
 }
@@ -136,7 +136,7 @@ impl Server for Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.end.0.store(1, Ordering::Relaxed);
-        self.shelf = None;
+        self.sender = None;
         if self.wake.as_ref().is_some_and(|wake| wake().is_err()) {
             return;
         }

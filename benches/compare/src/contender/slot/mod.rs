@@ -19,7 +19,7 @@ use queue::{Patience, Queue};
 /// The most messages of a buffer, for one-way loads; a call needs one.
 const MOST: usize = 64;
 /// The bytes that they may have together.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// Two bounded buffers.
 pub(super) struct Slot;
@@ -69,7 +69,7 @@ impl Contender for Slot {
 
 /// The slots of a buffer.
 fn slots(load: &Load) -> usize {
-    if load.is_one_way() { (MOST_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
+    if load.is_one_way() { (MAX_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
 }
 
 /// Both buffers.

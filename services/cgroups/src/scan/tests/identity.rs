@@ -140,7 +140,7 @@ fn a_path_is_split_at_its_owner() {
 }
 
 #[test]
-fn what_lies_inside_an_owner_is_nested() {
+fn cgroups_inside_an_owner_are_nested() {
     assert!(!Identity::of("/lxc/web").nested);
     assert!(Identity::of("/lxc/web/init.scope").nested);
     assert!(!Identity::of("/user.slice/user-1.slice").nested);

@@ -302,7 +302,7 @@ fn a_provider_that_sees_no_processes_counts_them() {
 }
 
 #[test]
-fn a_scan_tells_where_its_hierarchies_are() {
+fn a_scan_reports_where_its_hierarchies_are() {
     let tree = Tree::v1(&["memory", "systemd"]);
     tree.file("unified/cgroup.controllers", "");
     tree.v2_cgroup("unified/a", true, "");

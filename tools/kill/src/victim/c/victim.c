@@ -126,7 +126,7 @@ static void subscribe(const struct victim *victim)
 
 static void burst(const struct victim *victim, bw_client *client)
 {
-    uint8_t requests[MOST_REQUESTS][SHORT];
+    uint8_t requests[MAX_REQUESTS][SHORT];
     for (uint64_t at = 0; at < victim->requests; at++)
         write_message(requests[at], SHORT, victim->first + at, SHORT, victim->hold);
     raise(GATE);

@@ -21,7 +21,7 @@ struct victim {
 #define SHORT 40
 #define LONG 2100
 #define EVENT_MOST 512
-#define MOST_REQUESTS 8
+#define MAX_REQUESTS 8
 #define PASSED_WORDS 33000
 #define RING_WORDS 16
 

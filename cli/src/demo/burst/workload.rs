@@ -8,12 +8,12 @@ use serde::Serialize;
 /// The service through which the consumer tells the provider what to publish. It answers with the shared memory that the
 /// provider has mapped or open then: the number of each piece, and its size in bytes.
 #[derive(bellwire::Service)]
-#[service(name = "demo-stage", request = Stage, response = Vec<(u64, u64)>)]
-pub(in super::super) struct DemoStage;
+#[service(name = "demo-workload", request = Workload, response = Vec<(u64, u64)>)]
+pub(in super::super) struct DemoWorkload;
 
 /// What to publish from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bellwire::Message)]
-pub(in super::super) struct Stage {
+pub(in super::super) struct Workload {
     /// Whether it is not as before.
     changes: bool,
     /// How many synthetic cgroups, and their seed; `None` for the machine's.
@@ -28,7 +28,7 @@ pub(in super::super) enum Order {
     Stop,
 }
 
-impl Stage {
+impl Workload {
     pub(super) const UNCHANGED: Self = Self { changes: false, synthetic: None };
     pub(super) const REAL: Self = Self { changes: true, synthetic: None };
 
@@ -37,13 +37,13 @@ impl Stage {
     }
 }
 
-/// Handles [`DemoStage`]: passes the order on and does not wait.
+/// Handles [`DemoWorkload`]: passes the order on and does not wait.
 pub(in super::super) fn answer(
     orders: &Sender<Order>,
-    stage: Stage,
+    workload: Workload,
 ) -> Result<Vec<(u64, u64)>, HandlerError> {
-    if stage.changes {
-        let order = Order::Publish(stage.synthetic);
+    if workload.changes {
+        let order = Order::Publish(workload.synthetic);
         orders.send(order).map_err(|_| HandlerError::new("the provider ends"))?;
     }
     Ok(doctor::shared_memory()?.into_iter().collect())
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_processes_have_counts_once() {
+    fn memory_of_two_processes_counts_once() {
         let memory = Memory::of([(77, 0x4000), (78, 0x1000)].into(), vec![(78, 0x1000), (79, 9)]);
         assert_eq!(memory, Memory { pieces: 3, bytes: 0x5009 });
     }

@@ -9,27 +9,27 @@ use crate::transport::life::LifeState;
 use crate::{Service, Session};
 
 /// How long a refresh may miss the death of a provider that has no life word.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// When the provider's process was last checked; only needed where the kernel does not report its death.
 #[derive(Debug, Default)]
-pub(crate) struct Look(Option<Instant>);
+pub(crate) struct LivenessCheck(Option<Instant>);
 
-impl Look {
+impl LivenessCheck {
     /// Returns whether the provider's process lives, as far as is known without a system call each time.
     #[inline]
     pub(crate) fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
         session.link().life() == LifeState::Alive || self.check(session)
     }
 
-    /// Checks the process with the kernel, at most once per `LOOK_EVERY`.
+    /// Checks the process with the kernel, at most once per `CHECK_EVERY`.
     #[cold]
     fn check<S: Service>(&mut self, session: &Session<S>) -> bool {
-        if session.link().life() == LifeState::Died || !session.link().is_here() {
+        if session.link().life() == LifeState::Died || !session.link().is_owner_process() {
             return false;
         }
         let now = clock::now();
-        if self.0.is_some_and(|last| now.since(last) < LOOK_EVERY) {
+        if self.0.is_some_and(|last| now.since(last) < CHECK_EVERY) {
             return true;
         }
         self.0 = Some(now);

@@ -1,16 +1,16 @@
-//! Spinning for an event loop, which serves others between two looks.
+//! Spinning for an event loop, which serves others between two polls.
 
 use super::CallDriver;
 use crate::{Instant, Observer, Port, SpinCounter};
 
-/// What [`CallDriver::look`] found.
+/// What [`CallDriver::poll_once`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum SpinPoll {
     /// There is something to take or to report.
     Moved,
-    /// Nothing: look again at once.
+    /// Nothing: poll again at once.
     Again,
-    /// Nothing for a while: serve others, then look again.
+    /// Nothing for a while: serve others, then poll again.
     Later,
     /// Spinning no longer pays: arm, and sleep.
     RanOut,
@@ -20,24 +20,24 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// Starts to spin for the next answer, or goes on with it. Returns false when the policy says to sleep instead.
     #[inline]
     pub fn begin_spin(&mut self) -> bool {
-        if self.looks.is_none() {
+        if self.polls.is_none() {
             let budget = self.spin_budget();
-            self.looks = (budget > 0).then(|| SpinCounter::new(budget));
+            self.polls = (budget > 0).then(|| SpinCounter::new(budget));
         }
-        self.looks.is_some()
+        self.polls.is_some()
     }
 
-    /// Looks once whether the peer has published anything, within the spin that [`CallDriver::begin_spin`] started. Reads
-    /// the clock, and yields the processor where others want it, once in many looks.
+    /// Polls once whether the peer has published anything, within the spin that [`CallDriver::begin_spin`] started. Reads
+    /// the clock, and yields the processor where others want it, once in many polls.
     #[inline]
-    pub fn look(&mut self) -> Look {
-        let Some(counter) = &mut self.looks else { return Look::RanOut };
-        if self.end.has_moved() || self.has_untaken {
-            return Look::Moved;
+    pub fn poll_once(&mut self) -> SpinPoll {
+        let Some(counter) = &mut self.polls else { return SpinPoll::RanOut };
+        if self.end.has_moved() || self.has_unread {
+            return SpinPoll::Moved;
         }
         self.end.prefetch();
-        if !counter.count() && !self.spin.yields_at_once() {
-            return Look::Again;
+        if !counter.count() && !self.spin.yields_first() {
+            return SpinPoll::Again;
         }
         let port = &self.end.port;
         let poll_after_yield = || {
@@ -45,16 +45,16 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             self.end.has_moved()
         };
         if !self.spin.tick(counter, || port.now(), poll_after_yield) {
-            self.looks = None;
-            return Look::RanOut;
+            self.polls = None;
+            return SpinPoll::RanOut;
         }
-        Look::Later
+        SpinPoll::Later
     }
 
     /// Ends the spin: `found` reports that the peer has answered meanwhile.
     #[inline]
     pub fn end_spin(&mut self, found: bool) {
-        if let Some(counter) = self.looks.take() {
+        if let Some(counter) = self.polls.take() {
             if found {
                 self.spin.hit(counter.spun());
             }
