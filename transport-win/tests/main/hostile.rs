@@ -164,7 +164,7 @@ fn a_lane_above_the_limit() {
 fn a_lane_of_another_size_than_its_record_says() {
     for size in [4096, 16 << 10, (32 << 10) - 4096, (32 << 10) + 1, 64 << 10] {
         is_a_violation("it has another size than announced", |switching| {
-            switching.lane = memory(size)
+            switching.lane = memory(size);
         });
     }
 }
