@@ -49,7 +49,7 @@ pub struct Contract {
 /// let server = builder.start()?;
 ///
 /// let mut client = Client::<Dynamic>::with_contract(&run_dir, reverse, Default::default());
-/// assert_eq!(client.connect()?.call_bytes(b"abc")?, b"cba");
+/// assert_eq!(client.connect()?.raw().call(b"abc")?, b"cba");
 /// # Ok(())
 /// # }
 /// ```

@@ -26,7 +26,7 @@
 //! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
 //! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
 //! | use a service that is known only at run time | [`Dynamic`], [`Contract`] |
-//! | send bytes that are already encoded | [`Session::call_bytes`], [`Session::submit_bytes`] |
+//! | send bytes that are already encoded | [`Session::raw`] |
 //! | choose what happens when the lane is full | [`Backpressure`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
@@ -223,7 +223,7 @@ pub use server::{
     UserIncidents,
 };
 pub use service::{HandlerError, Malformed, Message, Service, schema, schema_of};
-pub use session::{Backpressure, Replies, Session, WithBackpressure};
+pub use session::{Backpressure, Raw, Replies, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use subscriber::{Delivery, Start, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};

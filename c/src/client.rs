@@ -324,7 +324,7 @@ pub unsafe extern "C" fn bw_client_post(
         let client = unsafe { object(client) }?;
         // SAFETY: as the caller promises.
         let request = unsafe { bytes(request, len) }?;
-        client.in_session(|session| session.post_bytes(request))?;
+        client.in_session(|session| session.raw().post(request))?;
         Ok(())
     };
     // SAFETY: as the caller promises.

@@ -99,7 +99,7 @@ pub unsafe extern "C" fn bw_client_submit(
         let client = unsafe { object(client) }?;
         // SAFETY: as the caller promises.
         let request = unsafe { bytes(request, len) }?;
-        let sent = client.in_session(|session| session.submit_bytes(request))?;
+        let sent = client.in_session(|session| session.raw().submit(request))?;
         // SAFETY: as the caller promises.
         unsafe { put_unless_null(ticket, sent.id()) };
         Ok(())
@@ -159,8 +159,8 @@ unsafe fn take_reply(
         writable(reply)?;
         let timeout = timeout_ns.map(|ns| client.timeout(ns));
         let next = client.in_open_session(Executed::Maybe, |session| match timeout {
-            Some(timeout) => session.wait_reply_bytes(timeout).map(|reply| Some(lent(reply))),
-            None => session.try_reply_bytes().map(|reply| reply.map(lent)),
+            Some(timeout) => session.raw().wait_reply(timeout).map(|reply| Some(lent(reply))),
+            None => session.raw().try_reply().map(|reply| reply.map(lent)),
         })?;
         let none = || Failure::of(bellwire::ErrorKind::WouldBlock, "no answer has arrived");
         let (ticket, answered) = next.ok_or_else(none)?;

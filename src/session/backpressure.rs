@@ -13,7 +13,7 @@ use crate::{CallError, Service};
 /// for a whole client in [`ClientConfig::backpressure`](crate::ClientConfig::backpressure), for single calls with
 /// [`Session::backpressure`].
 ///
-/// | | `call`, `call_bytes`, `call_batch`, `post` | `submit`, `submit_bytes`, `submit_batch` | `call_many` |
+/// | | `call`, `call_batch`, `post` | `submit`, `submit_batch` | `call_many` |
 /// | --- | --- | --- | --- |
 /// | `Adapt` | waits, at most until its deadline | fails | takes answers, and waits for more or for room |
 /// | `Wait` | as `Adapt` | waits, at most for the session's configured time | as `Adapt` |

@@ -1,10 +1,10 @@
 mod backpressure;
 mod batch;
-mod bytes;
 mod exchange;
 mod many;
 mod metrics;
 mod post;
+mod raw;
 mod replies;
 mod snapshots;
 #[cfg(feature = "tokio")]
@@ -14,6 +14,7 @@ pub use backpressure::{Backpressure, WithBackpressure};
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
+pub use raw::Raw;
 pub use replies::Replies;
 pub(crate) use snapshots::Fetched;
 use snapshots::Published;

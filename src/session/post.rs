@@ -80,12 +80,8 @@ impl<S: Service> Session<S> {
         is_posted
     }
 
-    /// Posts the bytes of a request as [`Session::post`] does: for callers that encode in place or already have the bytes.
-    ///
-    /// # Errors
-    /// Like [`Session::post`].
     #[inline]
-    pub fn post_bytes(&mut self, request: &[u8]) -> Result<(), CallError> {
+    pub(super) fn post_bytes(&mut self, request: &[u8]) -> Result<(), CallError> {
         self.check_here()?;
         self.post_waiting(request.into())
     }

@@ -55,7 +55,7 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
             assert_eq!(client.call(&bytes).unwrap(), sum(&bytes));
             let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
             let session = client.connect().unwrap();
-            assert_eq!(session.call_bytes(&bytes).unwrap(), sum(&bytes).to_le_bytes());
+            assert_eq!(session.raw().call(&bytes).unwrap(), sum(&bytes).to_le_bytes());
             let mut client = Client::<Sum>::with_config(&dir.run_dir, patient());
             let batch = client.connect().unwrap().call_batch([&bytes, &vec![1]]).unwrap();
             let sums: Vec<_> = batch.map(Result::unwrap).collect();
@@ -94,16 +94,16 @@ fn bytes_are_handled_and_lent_in_place_whatever_their_length() {
     for len in [0_u32, 1, 5000, 3 << 20, 40 << 20, 7] {
         let bytes: Vec<u8> = (0..len).map(|at| at as u8 | 2).collect();
         let back: Vec<u8> = bytes.iter().rev().copied().collect();
-        let ticket = session.submit_bytes(&bytes).unwrap();
-        let failed = [[0; 9], [1; 9]].map(|bytes| session.submit_bytes(&bytes).unwrap());
-        let (answered, answer) = session.wait_reply_bytes(guard).unwrap();
+        let ticket = session.raw().submit(&bytes).unwrap();
+        let failed = [[0; 9], [1; 9]].map(|bytes| session.raw().submit(&bytes).unwrap());
+        let (answered, answer) = session.raw().wait_reply(guard).unwrap();
         assert_eq!((answered, answer.unwrap() == back), (ticket, true), "{len}");
-        let (answered, answer) = session.wait_reply_bytes(guard).unwrap();
+        let (answered, answer) = session.raw().wait_reply(guard).unwrap();
         assert_eq!(answered, failed[0]);
         assert!(answer.unwrap_err().to_string().contains("it begins with 0"));
-        let (answered, answer) = session.wait_reply_bytes(guard).unwrap();
+        let (answered, answer) = session.raw().wait_reply(guard).unwrap();
         assert_eq!((answered, answer.is_err()), (failed[1], true));
-        assert!(session.try_reply_bytes().unwrap().is_none());
+        assert!(session.raw().try_reply().unwrap().is_none());
     }
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.in_flight), (18, 6, 0));
@@ -125,9 +125,9 @@ fn bytes_of_an_attached_answer_are_lent_whole() {
     // The second is shorter than what is left of the first.
     for len in [100_000, 7] {
         let bytes = vec![3; len];
-        assert_eq!(session.call_bytes(&bytes).unwrap(), bytes);
-        session.submit_bytes(&bytes).unwrap();
-        assert_eq!(session.wait_reply_bytes(PATIENCE).unwrap().1.unwrap(), bytes);
+        assert_eq!(session.raw().call(&bytes).unwrap(), bytes);
+        session.raw().submit(&bytes).unwrap();
+        assert_eq!(session.raw().wait_reply(PATIENCE).unwrap().1.unwrap(), bytes);
     }
     drop(server);
 }

@@ -117,8 +117,8 @@ fn backpressure_fail_returns_at_once_and_the_lane_keeps_its_size() {
     assert!(slow.sent > 50, "{} fit into {LEAST} bytes", slow.sent);
     let session = slow.session();
     assert!(is_full(&session.call(&9).unwrap_err()));
-    assert!(is_full(&session.call_bytes(&[9; 8]).unwrap_err()));
-    assert!(is_full(&session.submit_bytes(&[9; 8]).unwrap_err()));
+    assert!(is_full(&session.raw().call(&[9; 8]).unwrap_err()));
+    assert!(is_full(&session.raw().submit(&[9; 8]).unwrap_err()));
     assert!(is_full(&session.call_batch(&[9, 9]).unwrap_err()));
     assert!(is_full(&session.submit_batch(&[9, 9]).unwrap_err()));
     let mut failed = Vec::new();

@@ -24,7 +24,7 @@ fn posts_are_handled_however_they_travel_and_counted_on_both_sides() {
         for len in [0, 1, 100, 8_000, 9_000, 300_000] {
             for _ in 0..20 {
                 session.post(&vec![7; len]).unwrap();
-                session.post_bytes(&vec![8; len]).unwrap();
+                session.raw().post(&vec![8; len]).unwrap();
                 posts += 2;
             }
             assert_eq!(session.call(&vec![9; len]).unwrap(), vec![9; len], "beside them");
@@ -80,7 +80,7 @@ fn a_request_that_no_lane_carries_is_posted_in_memory_of_its_own() {
     let session = client.connect().unwrap();
     for _ in 0..3 {
         session.post(&vec![5; 100_000]).unwrap();
-        session.post_bytes(&vec![5; 200_000]).unwrap();
+        session.raw().post(&vec![5; 200_000]).unwrap();
         session.flush(PATIENCE).unwrap();
     }
     assert_eq!((session.stats().posts_taken, session.stats().requests.attaches), (6, 6));
@@ -97,7 +97,7 @@ fn handlers_that_fail_or_panic_are_counted_and_the_session_goes_on() {
         for mood in [Moody::ANSWER, Moody::FAIL, Moody::PANIC, Moody::RAMBLE] {
             session.post(&mood).unwrap();
         }
-        session.post_bytes(b"no number").unwrap();
+        session.raw().post(b"no number").unwrap();
         assert_eq!(session.call(&Moody::ANSWER).unwrap(), b"fine");
         session.flush(PATIENCE).unwrap();
         until("all are handled", || fixture.stats().posted == 5);

@@ -40,7 +40,7 @@ fn structs_go_alone_and_in_batches_and_a_malformed_item_fails_alone() {
     let mut wrong = Vec::new();
     counters().encode(&mut wrong);
     wrong[2] = 99;
-    let error = session.call_bytes(&wrong).unwrap_err();
+    let error = session.raw().call(&wrong).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Malformed);
     assert!(error.to_string().contains("METHOD"), "{error}");
     let answer = Client::<Single>::new(&run_dir).call(&9).unwrap();

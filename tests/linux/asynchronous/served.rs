@@ -161,7 +161,7 @@ fn a_future_that_fails_or_panics_fails_its_call_alone() {
     assert_eq!(panicked.executed(), Executed::Maybe);
     let session = client.connect().unwrap();
     assert!(matches!(
-        session.call_bytes(b"short"),
+        session.raw().call(b"short"),
         Err(CallError::Declined { status: Status::Malformed })
     ));
     // The items of a batch are handled one after another.

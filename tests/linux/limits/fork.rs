@@ -101,7 +101,7 @@ impl Everything {
             forked(session.arm());
             forked(session.trim());
             forked(session.post(&vec![4]));
-            forked(session.post_bytes(&[4]));
+            forked(session.raw().post(&[4]));
             forked(session.post_batch(&[vec![4]]));
             forked(session.flush(PATIENCE));
             forked(client.call(&vec![2]));

@@ -89,18 +89,18 @@ impl Request for Payload {
         request: &[u8],
         answer: &mut [u8],
     ) -> Outcome<usize> {
-        put(session.call_bytes(request)?, answer)
+        put(session.raw().call(request)?, answer)
     }
 
     fn submit<S: Service<Request = Self>>(
         session: &mut Session<S>,
         request: &[u8],
     ) -> Outcome<Result<Ticket, CallError>> {
-        Ok(session.submit_bytes(request))
+        Ok(session.raw().submit(request))
     }
 
     fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()> {
-        Ok(session.post_bytes(request)?)
+        Ok(session.raw().post(request)?)
     }
 }
 
