@@ -349,7 +349,7 @@ int main(void)
     bw_server_stop(server);
     CHECK(freed == 2);
     bw_reply reply;
-    FAILS(BW_E_PEER_GONE, bw_client_wait_reply(client, 10 * SECOND, &reply, &error));
+    FAILS(BW_E_STOPPING, bw_client_wait_reply(client, 10 * SECOND, &reply, &error));
     FAILS(BW_E_ABSENT, bw_client_submit(client, "late", 4, NULL, &error));
     bw_publisher_free(publisher);
     bw_event_publisher_free(publishes);
