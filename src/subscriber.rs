@@ -402,8 +402,8 @@ impl<E: Event> Subscriber<E> {
             Ok(()) => {}
             Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => self.leave(),
             Err(CallError::Declined { .. }) => {
-                self.leave();
                 self.client.defer();
+                self.unfollow();
             }
             Err(error) => {
                 if error.is_session_fatal() {
@@ -461,6 +461,10 @@ impl<E: Event> Subscriber<E> {
     /// Drops the session, and keeps the place.
     fn leave(&mut self) {
         self.client.lost();
+        self.unfollow();
+    }
+
+    fn unfollow(&mut self) {
         self.is_following = false;
         self.next_ring = None;
     }

@@ -144,6 +144,27 @@ fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_i
     assert!(cache.refresh_due().is_some(), "it sleeps for ever");
 }
 
+#[test]
+fn a_subscriber_whose_providers_say_that_they_stopped_does_not_connect_before_its_pause_is_over() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "changes");
+    let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+    for _ in 0..2 {
+        let mut turn = || {
+            assert!(subscriber.try_next().unwrap().is_none());
+            subscriber.state()
+        };
+        let rogue = open(&listener, &mut turn);
+        rogue.stop();
+        until("it has left", || turn() != State::Ready);
+        assert!(!subscriber.arm().unwrap());
+        subscriber.as_fd().unwrap();
+    }
+    assert!(subscriber.try_next().unwrap().is_none());
+    assert!(!listener.has_caller(), "it connects again");
+    assert!(subscriber.next_due().is_some(), "it sleeps for ever");
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_task_that_is_not_rung_sleeps_until_its_pause_is_over() {

@@ -8,9 +8,9 @@ use bellwire::RunDir;
 use bellwire_core::lane::{Epoch, Lanes};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
-    Attach, BOARD_SIZE, BoardHeader, BoardWord, CloseReason, Doorbell, Header, Hello, Kind,
-    MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready, RefuseCode, Role,
-    Status, Welcome, record_len,
+    Attach, BOARD_SIZE, BoardHeader, BoardState, BoardWord, CloseReason, Doorbell, Header, Hello,
+    Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready, RefuseCode,
+    Role, Status, Welcome, record_len,
 };
 use bellwire_core::{
     Bell, Geometry, Limits, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word,
@@ -271,6 +271,12 @@ impl RogueSession {
     pub(crate) fn announce(&self, generation: u64) {
         let board = self.board.as_ref().unwrap();
         board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
+    }
+
+    /// Says on the board that the provider was stopped.
+    pub(crate) fn stop(&self) {
+        let board = self.board.as_ref().unwrap();
+        board.store_u64(BoardWord::State.offset(), BoardState::Stopped as u64, Ordering::Release);
     }
 
     /// Writes a record where the next one belongs, whatever its header says, without publishing it.
