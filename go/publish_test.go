@@ -279,6 +279,33 @@ func TestEverySubscriberGetsEachEvent(t *testing.T) {
 	}
 }
 
+// It goes on accepting clients, as only a faulty one does.
+func TestReadersOfAProviderThatSaysThatItStoppedPause(t *testing.T) {
+	for name, read := range map[string]func(context.Context, string){
+		"events": func(ctx context.Context, dir string) {
+			for range Events(ctx, dir, "clock") {
+				t.Error("there is none")
+			}
+		},
+		"snapshots": func(ctx context.Context, dir string) {
+			for range Snapshots(ctx, dir, "clock") {
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			p := publisher(t, dir)
+			p.server.board.store(wordServing, 2)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*retryAfter)
+			defer cancel()
+			read(ctx, dir)
+			if admitted := p.server.stats.admitted.Load(); admitted < 2 || admitted > 6 {
+				t.Fatal(admitted, "sessions")
+			}
+		})
+	}
+}
+
 func BenchmarkRefreshUnchanged(b *testing.B) {
 	dir := b.TempDir()
 	p := publisher(b, dir)

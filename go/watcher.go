@@ -14,6 +14,7 @@ type watcher struct {
 	dir, service string
 	o            options
 	session      *Session // its memory stays mapped until drop
+	opened       time.Time
 	awaited      *Session // which the next open takes
 	ring         *ringReader
 	ended        bool // the ring has a successor
@@ -44,7 +45,7 @@ func (w *watcher) open(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	s.mu.Unlock() // but no leave: the board stays
-	w.session = s
+	w.session, w.opened = s, time.Now()
 	return true, nil
 }
 
@@ -175,15 +176,24 @@ func (w *watcher) survive(ctx context.Context, err error) error {
 		if w.awaited != nil {
 			return nil // what the old ring has is read first
 		}
+		// A provider may accept each client, and say at once that it has stopped.
+		if err := sleep(ctx, retryAfter-time.Since(w.opened)); err != nil {
+			return err
+		}
 		w.awaited, err = await(ctx, w.dir, w.service, w.o)
 		return err
 	case errors.Is(err, ErrBusy), isRefusal(err, RefusedQuota):
-		select {
-		case <-time.After(retryAfter):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return sleep(ctx, retryAfter)
 	}
 	return err
+}
+
+// sleep returns after a time, or when the context ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
