@@ -15,6 +15,8 @@
 //! most [`MAX_OUTSTANDING`](crate::lane::MAX_OUTSTANDING) epochs may be outstanding; one more counts as a full
 //! lane, and a sender that waits for it is rung when the receiver follows.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
@@ -56,14 +58,19 @@ pub enum Resource {
 /// println!("{shortage}");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this system is short of {resource} for {bytes} bytes of shared memory (os error {code})")]
+#[error("this system is short of {resource}{} (os error {code})", purpose(*bytes))]
 pub struct Shortage {
     /// The missing resource.
     pub resource: Resource,
-    /// The size of the memory in bytes.
+    /// The size in bytes of the shared memory that it was for; 0 if it was for something else.
     pub bytes: u64,
     /// The operating system's error code; 0 when there is none.
     pub code: i32,
+}
+
+/// What a resource was for.
+fn purpose(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(" for {bytes} bytes of shared memory") }
 }
 
 /// Why a lane did not change its size.

@@ -154,7 +154,10 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     late.connect().unwrap_err();
     let told = server.ask("incidents");
     assert!(told.starts_with("1 echo: a client is delayed"), "{told}");
-    assert!(told.contains("short of descriptors") && told.contains("RLIMIT_NOFILE"), "{told}");
+    assert!(
+        told.contains("short of descriptors (os error 24)") && told.contains("RLIMIT_NOFILE"),
+        "{told}"
+    );
     server.ask("restore");
     let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
     until("it is let in", || later.call(&vec![2]).is_ok());
