@@ -1,13 +1,14 @@
 use std::ops::Deref;
+use std::sync::Arc;
 
 use bellwire::{
     Caller, Client, ClientConfig, Geometry, HandlerError, IncidentCause, LaneConfig, Publisher,
-    RunDir, Server, ServerConfig, ServerStats, Service,
+    RunDir, ServeError, Server, ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
 use super::gate::{Arrivals, Gate, OpenAtEnd};
-use super::guard::{PATIENCE, scaled};
+use super::guard::{PATIENCE, scaled, until};
 use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
 
 /// A run dir of its own.
@@ -170,7 +171,17 @@ pub(crate) fn provide_with<S: Service>(
     handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
 ) -> Reconciled {
     let mut builder = Server::builder_with(run_dir, config);
-    builder.serve::<S>(handler).unwrap();
+    let handler = Arc::new(handler);
+    // A process that another test forked holds the lock of a server that has stopped until it executes its program.
+    until("the endpoint is free", || {
+        let handler = Arc::clone(&handler);
+        let served = builder.serve::<S>(move |caller, request| handler(caller, request));
+        if !matches!(served, Err(ServeError::Taken { .. })) {
+            served.unwrap();
+            return true;
+        }
+        false
+    });
     builder.start().unwrap().into()
 }
 
