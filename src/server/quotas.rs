@@ -50,8 +50,8 @@ pub(super) struct Quotas {
     /// The average interval at which one user's clients may open sessions.
     session_interval: Duration,
     users: HashMap<User, UserQuota>,
-    /// Pieces of memory that clients kept, and when that was last checked.
-    kept: usize,
+    /// How many pieces of memory clients had ever kept when that was last checked, and when some were checked.
+    ever_kept: usize,
     asked_at: Instant,
     /// When the next check is due, and its interval.
     due: Option<(Instant, Duration)>,
@@ -98,7 +98,7 @@ impl Quotas {
             sessions_per_user,
             session_interval,
             users,
-            kept: 0,
+            ever_kept: 0,
             asked_at: Instant::default(),
             due: None,
             left: 0,
@@ -160,15 +160,16 @@ impl Quotas {
 
     /// Returns when to wake up and check for freed memory, if clients keep memory of sessions that are over.
     pub(super) fn reclaim_due(&mut self, now: Instant) -> Option<Instant> {
-        let kept = self.pool.kept();
-        if kept > self.kept {
+        // As many may be kept as before, and others.
+        let ever_kept = self.pool.ever_kept();
+        if ever_kept != self.ever_kept {
+            self.ever_kept = ever_kept;
             self.due = Some((now.after(FIRST_RECLAIM), FIRST_RECLAIM));
         }
         // Watching memory keeps it alive, too: a reactor that is awake anyway checks it.
-        if kept > 0 && now.since(self.asked_at) >= REST {
+        if self.pool.kept() > 0 && now.since(self.asked_at) >= REST {
             self.ask_some(now);
         }
-        self.kept = self.pool.kept();
         self.due.map(|(at, _)| at)
     }
 
@@ -179,16 +180,16 @@ impl Quotas {
             (self.left, self.began_with) = (self.pool.kept(), self.pool.kept());
         }
         self.ask_some(now);
-        self.kept = self.pool.kept();
+        let kept = self.pool.kept();
         self.left = self.left.saturating_sub(ASKED_AT_A_TIME);
-        self.due = if self.kept == 0 {
+        self.due = if kept == 0 {
             self.left = 0;
             None
         } else if self.left > 0 {
             Some((now.after(REST), after))
         } else {
             // If some memory was freed, more may be soon.
-            let after = if self.kept < self.began_with { FIRST_RECLAIM } else { after * 8 };
+            let after = if kept < self.began_with { FIRST_RECLAIM } else { after * 8 };
             (after <= LAST_RECLAIM).then(|| (now.after(after), after))
         };
     }

@@ -27,6 +27,8 @@ pub struct MemoryPool {
     held: AtomicU64,
     /// Pieces of memory known to be kept by peers.
     kept: AtomicUsize,
+    /// How many ever were, which only grows.
+    ever_kept: AtomicUsize,
     recent: Mutex<Recent>,
     gauge: Box<dyn Gauge>,
 }
@@ -148,6 +150,7 @@ impl MemoryPool {
             limit,
             held: AtomicU64::new(0),
             kept: AtomicUsize::new(0),
+            ever_kept: AtomicUsize::new(0),
             recent: Mutex::default(),
             gauge,
         }
@@ -156,6 +159,11 @@ impl MemoryPool {
     /// Returns how many pieces of memory peers still had when last checked, although this process no longer uses them.
     pub fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many pieces peers ever kept for some time: another number says that there is a new one.
+    pub fn ever_kept(&self) -> usize {
+        self.ever_kept.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes held for all users.
@@ -257,6 +265,7 @@ impl Quota {
         if lent.is_some() {
             self.kept.fetch_add(1, Ordering::Relaxed);
             self.pool.kept.fetch_add(1, Ordering::Relaxed);
+            self.pool.ever_kept.fetch_add(1, Ordering::Relaxed);
         }
         lock(&self.outstanding).push_back(Outstanding { bytes, lent, since: now });
     }
