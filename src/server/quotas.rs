@@ -203,6 +203,7 @@ impl Quotas {
 }
 
 /// Why a user may not have another session.
+#[derive(Debug)]
 pub(super) enum TooMany {
     /// It has this many already.
     Sessions(usize),
@@ -260,6 +261,8 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
+    use bellwire_shm::{LentMemory, Loan};
+
     use super::*;
 
     #[test]
@@ -297,6 +300,35 @@ mod tests {
             }
         }
         assert!((60..=100).contains(&opened), "{opened} sessions: 20 at once, then one a second");
+    }
+
+    #[derive(Debug)]
+    struct Kept(Arc<AtomicU64>);
+
+    impl LentMemory for Kept {
+        fn is_released(&self) -> bool {
+            self.0.load(Ordering::Relaxed) == 0
+        }
+    }
+
+    #[test]
+    fn a_piece_that_is_kept_instead_of_another_is_checked_soon() {
+        let mut quotas = Quotas::new(&ServerConfig::default());
+        let at = |millis: u64| Instant::default().after(Duration::from_millis(1_000_000 + millis));
+        let (share, _) = quotas.share(User::own(), at(0)).unwrap();
+        let [first, second] = [(); 2].map(|()| Arc::new(AtomicU64::new(1)));
+        let keep = |kept: &Arc<AtomicU64>| {
+            let charge = share.quota.charge_lent(1, at(0)).unwrap();
+            drop(Loan::new(charge, Some(Box::new(Kept(Arc::clone(kept)))), Instant::default));
+        };
+        keep(&first);
+        assert_eq!(quotas.reclaim_due(at(0)), Some(at(20)));
+        quotas.reclaim(at(20));
+        assert_eq!(quotas.reclaim_due(at(20)), Some(at(180)));
+        first.store(0, Ordering::Relaxed);
+        share.quota.reclaim(at(21), 1);
+        keep(&second);
+        assert_eq!(quotas.reclaim_due(at(22)), Some(at(42)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub struct Quota {
     limit: u64,
     held: AtomicU64,
     pool: Arc<MemoryPool>,
-    outstanding: Mutex<VecDeque<Outstanding>>,
+    outstanding: Mutex<Outstanding>,
     /// How many of the outstanding pieces are known to be kept.
     kept: AtomicUsize,
     recent: Mutex<Recent>,
@@ -128,12 +128,12 @@ pub enum OverQuotaReason {
     System,
 }
 
-/// Memory that this process no longer uses but a peer may still have.
+/// Memory that this process no longer uses but a peer may still have, in bytes.
+#[derive(Default)]
 struct Outstanding {
-    bytes: u64,
-    /// `None` when the system cannot tell.
-    lent: Option<Box<dyn LentMemory>>,
-    since: Instant,
+    watched: VecDeque<(u64, Box<dyn LentMemory>)>,
+    /// Of which the system cannot tell, and since when: the oldest first.
+    unwatched: VecDeque<(u64, Instant)>,
 }
 
 /// Bytes that were lent recently.
@@ -259,30 +259,37 @@ impl Quota {
 
     /// Keeps memory charged that this process no longer uses, until it is returned.
     fn keep_counting(&self, bytes: u64, lent: Option<Box<dyn LentMemory>>, now: Instant) {
-        if lent.as_ref().is_some_and(|lent| lent.is_released()) {
-            return self.release(bytes);
+        match lent {
+            Some(lent) if lent.is_released() => self.release(bytes),
+            Some(lent) => {
+                self.kept.fetch_add(1, Ordering::Relaxed);
+                self.pool.kept.fetch_add(1, Ordering::Relaxed);
+                self.pool.ever_kept.fetch_add(1, Ordering::Relaxed);
+                lock(&self.outstanding).watched.push_back((bytes, lent));
+            }
+            None => lock(&self.outstanding).unwatched.push_back((bytes, now)),
         }
-        if lent.is_some() {
-            self.kept.fetch_add(1, Ordering::Relaxed);
-            self.pool.kept.fetch_add(1, Ordering::Relaxed);
-            self.pool.ever_kept.fetch_add(1, Ordering::Relaxed);
-        }
-        lock(&self.outstanding).push_back(Outstanding { bytes, lent, since: now });
     }
 
-    /// Checks the pieces that were checked longest ago, and stops charging those that were returned.
+    /// Checks `most` of the watched pieces, those that were checked longest ago, and stops charging what was returned, or
+    /// cannot be watched and has counted for long enough.
     pub fn reclaim(&self, now: Instant, most: usize) {
         let mut outstanding = lock(&self.outstanding);
-        for _ in 0..outstanding.len().min(most) {
-            let Some(piece) = outstanding.pop_front() else { return };
-            match &piece.lent {
-                Some(lent) if lent.is_released() => {
-                    self.kept.fetch_sub(1, Ordering::Relaxed);
-                    self.pool.kept.fetch_sub(1, Ordering::Relaxed);
-                    self.release(piece.bytes);
-                }
-                None if now.since(piece.since) >= UNTOLD => self.release(piece.bytes),
-                _ => outstanding.push_back(piece),
+        while let Some(&(bytes, since)) = outstanding.unwatched.front() {
+            if now.since(since) < UNTOLD {
+                break;
+            }
+            outstanding.unwatched.pop_front();
+            self.release(bytes);
+        }
+        for _ in 0..outstanding.watched.len().min(most) {
+            let Some((bytes, lent)) = outstanding.watched.pop_front() else { return };
+            if lent.is_released() {
+                self.kept.fetch_sub(1, Ordering::Relaxed);
+                self.pool.kept.fetch_sub(1, Ordering::Relaxed);
+                self.release(bytes);
+            } else {
+                outstanding.watched.push_back((bytes, lent));
             }
         }
     }
@@ -493,6 +500,20 @@ mod tests {
         drop(Loan::new(quota.charge_lent(60, at(1)).unwrap(), None, || at(1)));
         assert!(quota.charge_lent(60, at(60)).is_err());
         assert!(quota.charge_lent(60, at(61)).is_ok());
+    }
+
+    #[test]
+    fn memory_without_reports_holds_up_no_check_of_other_memory() {
+        let (quota, _) = quota(100, 100);
+        for _ in 0..5 {
+            drop(Loan::new(quota.charge_lent(10, at(1)).unwrap(), None, || at(1)));
+        }
+        let given_back = Arc::new(Mutex::new(false));
+        let charge = quota.charge_lent(50, at(1)).unwrap();
+        drop(Loan::new(charge, Some(Box::new(Kept(Arc::clone(&given_back)))), || at(1)));
+        *given_back.lock().unwrap() = true;
+        quota.reclaim(at(2), 1);
+        assert_eq!((quota.held(), quota.kept()), (50, 0));
     }
 
     #[test]
