@@ -336,6 +336,10 @@ impl Reactor {
         self.has_rung |= session.rings() != rings;
         session.count_turn(work);
         self.exchanged = self.exchanged.max(session.take_exchanged());
+        if session.is_paused() && session.is_departed() {
+            // What it holds may be what this process lacks: it has no more time.
+            return Ok(0);
+        }
         if session.is_paused() {
             let (place, client) = (Place::new(slot, session.id()), session.client);
             self.flush_stats(slot);
@@ -459,7 +463,7 @@ impl Reactor {
             self.reap_for(user);
         }
         let SlotState::Open(session) = state else { return self.clients.leave(client) };
-        if matches!(session.schedule, Schedule::Active { .. }) {
+        if session.schedule != Schedule::Armed {
             self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);

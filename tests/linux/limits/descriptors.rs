@@ -3,7 +3,10 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ErrorKind, RunDir, ServerConfig, SnapshotCache};
+use bellwire::{
+    CallError, Client, Doorbell, ErrorKind, Geometry, LaneConfig, RunDir, ServerConfig,
+    SnapshotCache,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
@@ -40,6 +43,10 @@ pub(super) fn play(mut parent: Parent) {
             ["leave", free] => {
                 leave(free.parse().unwrap(), before);
                 "left".to_owned()
+            }
+            ["exhaust"] => {
+                setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
+                "exhausted".to_owned()
             }
             ["incidents"] => {
                 let server: &Reconciled = server.as_ref().unwrap();
@@ -142,6 +149,26 @@ fn a_server_with_few_descriptors_refuses_newcomers_and_keeps_its_sessions() {
 #[test]
 fn a_server_with_few_descriptors_that_is_rung_by_sockets_does_too() {
     a_server_with_few_descriptors("socket");
+}
+
+/// It cannot follow the lane, and does not wait for descriptors to do so: those of the session are some.
+#[test]
+fn a_server_without_descriptors_ends_the_session_of_a_client_that_leaves_with_a_larger_lane() {
+    let dir = Dir::new();
+    let mut server = Process::start("limits descriptors", &dir.run_dir);
+    server.ask("serve eventfd");
+    let free = kernel::fds(server.pid());
+    let lane = LaneConfig::default().size(Geometry::SMALLEST);
+    let config = patient().lane(lane).doorbell(Doorbell::Eventfd);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    assert!(kernel::fds(server.pid()) > free);
+    server.ask("exhaust");
+    let session = client.session().unwrap();
+    session.submit(&vec![2; 8 << 10]).unwrap();
+    until("it is short", || server.ask("incidents").contains("short of descriptors"));
+    drop(client);
+    until("the session is over", || kernel::fds(server.pid()) <= free + 1);
 }
 
 /// No connection is accepted, so none is refused either: the operator is still informed, once for as long as it
