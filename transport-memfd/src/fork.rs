@@ -8,8 +8,8 @@
 //! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs first in each child.
 //! It fills the holes that mappings left with private, zeroed memory: code of the child that still looks there finds a silent
 //! peer, and not whatever the child maps there next. It replaces descriptors by which others see that this process lives: a
-//! listening socket or a lock that a helper kept would outlive its parent. And it increments a counter, from which a [`OwnerProcess`]
-//! detects that it is in another process.
+//! listening socket or a lock that a helper kept would outlive its parent. And it increments a counter, from which an
+//! [`OwnerProcess`] detects that it is in another process.
 //!
 //! So accesses to memory need no check. A child created by a direct system call instead of the C library's `fork` has the
 //! holes and the descriptors.

@@ -4,8 +4,8 @@
 //! This module never forms a slice over such memory. It accesses words as atomics and bytes by raw copies, and data is parsed
 //! only after it was copied to private memory.
 //!
-//! Callers check each offset, whatever a peer wrote. An access that is not inside its range is a bug of this library: it panics in
-//! all builds, because a write that is left out, or zeroes that are read, would only show later and elsewhere.
+//! Callers check each offset, whatever a peer wrote. An access that is not inside its range is a bug of this library: it
+//! panics in all builds, because a write that is left out, or zeroes that are read, would only show later and elsewhere.
 
 use std::arch::asm;
 use std::cell::Cell;

@@ -171,7 +171,8 @@ impl Reactor {
     }
 }
 
-/// Returns whether an active session has moved, or there is an answer of a worker or a future. The sessions before it prefetch until the next poll.
+/// Returns whether an active session has moved, or a worker or a future has an answer. The sessions before it prefetch until
+/// the next poll.
 #[inline]
 fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) -> bool {
     for sessions in clients.by_client() {

@@ -70,7 +70,7 @@ rows! { of_servers: holds_up_no_reactor {
         send(&rogue, &encode(&Message::Hello(rogue.hello), 0), vec![lingering_socket()]);
         rogue
     });
-    behind_the_first_message_of_who_leaves(ServerConfig::default(), connect, |_, rogue| {
+    behind_the_first_message_of_a_client_that_leaves(ServerConfig::default(), connect, |_, rogue| {
         send(&rogue, b"what is this?", vec![]);
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
     });
@@ -144,7 +144,7 @@ rows! { of_servers: holds_up_no_reactor {
         rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), many_clients, |fixture, mut many_clients| {
+    of_the_oldest_handshake(ServerConfig::default().handshake_timeout(PATIENCE), many_clients, |fixture, mut many_clients| {
         // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
         many_clients.push(connect(fixture));
         send(&many_clients[0], b"nobody reads this", vec![lingering_socket()]);

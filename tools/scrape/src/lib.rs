@@ -1,7 +1,8 @@
 //! The part of HTTP that a scraper needs: one request per connection, for `/metrics`.
 //!
-//! A client has [`TIMEOUT`] to send its request, and as long to take the response. At most [`MAX_CLIENTS`] are connected at once: one
-//! more closes the connection that has been waiting for its request for longest. So clients that send nothing keep out no other.
+//! A client has [`TIMEOUT`] to send its request, and as long to take the response. At most [`MAX_CLIENTS`] are connected at
+//! once: one more closes the connection whose request has been missing for longest. So clients that send nothing keep out no
+//! other.
 //! `tiny_http` has no such limits; a server that has them brings an asynchronous runtime into both programs.
 #![forbid(unsafe_code)]
 

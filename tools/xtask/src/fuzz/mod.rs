@@ -128,7 +128,8 @@ fn print_table(findings: &[Finding]) {
     }
 }
 
-/// Searches for every injected fault in a copy of the workspace, where all are built in at once; how many were found, of how many.
+/// Searches for every injected fault in a copy of the workspace, where all are built in at once. Returns how many were found,
+/// and how many there are.
 fn look_for_faults(build: &Build) -> Result<(usize, usize), Error> {
     println!("\n{}", paint::bold("injected double fetches, each looked for without a seed"));
     let dir = build.target.with_file_name("fuzz-faults");
