@@ -33,8 +33,8 @@ pub(super) fn play(mut parent: Parent) {
         let told = match words[..] {
             ["serve", doorbell] => {
                 let doorbell = match doorbell {
-                    "socket" => bellwire::Doorbell::Socket,
-                    _ => bellwire::Doorbell::Eventfd,
+                    "socket" => Doorbell::Socket,
+                    _ => Doorbell::Eventfd,
                 };
                 let config = ServerConfig::default().doorbell(doorbell);
                 server = Some(provide_with::<Echo>(&run_dir, config, echo));
@@ -77,7 +77,7 @@ pub(super) fn play(mut parent: Parent) {
                 }
             }
             ["poll"] => {
-                let config = patient().doorbell(bellwire::Doorbell::Eventfd);
+                let config = patient().doorbell(Doorbell::Eventfd);
                 let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
                 cache.refresh_within(PATIENCE).unwrap();
                 leave(0, before);
