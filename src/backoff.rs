@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bellwire_core::{Instant, Random, nanos};
 
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// When to reconnect: after a random delay below a bound that doubles with each failure ("full jitter"), so that a
 /// thousand clients of a restarted provider do not reconnect all at once.
@@ -19,7 +19,7 @@ impl Backoff {
     /// Creates one with these bounds, the first and the longest.
     pub(crate) fn of((first, longest): (Duration, Duration)) -> Self {
         // Jitter has to differ between clients that start together; the clock and the process id do.
-        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
+        let seed = Os::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
         Self::new(first, longest, seed)
     }
 

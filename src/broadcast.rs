@@ -14,6 +14,7 @@ use bellwire_core::{Geometry, PeerFault, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::transport::object::Owned;
+use crate::transport::prelude::*;
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError};
 
 /// The smallest ring that a publisher creates.

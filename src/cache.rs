@@ -9,8 +9,8 @@ use bellwire_core::Instant;
 
 use crate::publisher::{Snapshot, limits_for};
 use crate::trace::delivery::ReaderTrace;
-use crate::transport::clock;
 use crate::transport::object::Borrowed;
+use crate::transport::{Os, prelude::*};
 use crate::{
     CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, Service, State,
 };
@@ -212,10 +212,10 @@ impl<T: Snapshot> SnapshotCache<T> {
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
-        let until = timeout.map(|timeout| clock::now().after(timeout));
+        let until = timeout.map(|timeout| Os::now().after(timeout));
         loop {
             let (found, is_new) = self.refresh_for_change()?;
-            let is_over = until.is_some_and(|until| clock::now() >= until);
+            let is_over = until.is_some_and(|until| Os::now() >= until);
             if is_new || is_over {
                 return Ok(found);
             }
@@ -277,7 +277,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, an attempt to open a
     /// session is due, or the provider declined to ring; `None`: never.
     pub fn refresh_due(&self) -> Option<Duration> {
-        Some(self.due()?.since(clock::now()))
+        Some(self.due()?.since(Os::now()))
     }
 
     /// Returns the held snapshot.
@@ -288,7 +288,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// Returns the provider's state as last observed.
     pub fn state(&self) -> State {
         if let (Some(since), true) = (self.client.asked_since(), self.is_overdue()) {
-            return State::Unresponsive { waited: clock::now().since(since) };
+            return State::Unresponsive { waited: Os::now().since(since) };
         }
         self.client.state()
     }
@@ -320,11 +320,11 @@ impl<T: Snapshot> SnapshotCache<T> {
         mut found: Refreshed,
         patience: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
-        let until = clock::now().after(patience);
+        let until = Os::now().after(patience);
         let mut changed = None;
         loop {
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
-            if clock::now() >= until || !self.is_unsettled(found) {
+            if Os::now() >= until || !self.is_unsettled(found) {
                 return Ok(changed.unwrap_or(found));
             }
             if self.client.is_owed() {
@@ -352,7 +352,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// Returns when to refresh in any case.
     pub(crate) fn due(&self) -> Option<Instant> {
         // Once it is overdue, only its answer changes anything.
-        let overdue = self.overdue_at().filter(|due| clock::now() < *due);
+        let overdue = self.overdue_at().filter(|due| Os::now() < *due);
         earlier(overdue, self.client.due())
     }
 
@@ -368,7 +368,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     fn is_overdue(&self) -> bool {
-        self.overdue_at().is_some_and(|due| clock::now() >= due)
+        self.overdue_at().is_some_and(|due| Os::now() >= due)
     }
 }
 

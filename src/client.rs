@@ -10,13 +10,12 @@ use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName, Woken};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
-use crate::transport::arrivals::{self, Arrivals};
-use crate::transport::clock;
+use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::OwnerProcess;
-use crate::transport::object::AsObject;
 #[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
+use crate::transport::{Os, prelude::*};
 use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
 use cancel::Cancel;
 pub use cancel::Canceller;
@@ -177,7 +176,7 @@ impl<S: Service> Client<S> {
         // If the run dir can no longer be watched, the next request for the descriptor says so.
         let _ = self.take_arrivals();
         // Does not block.
-        self.advance(clock::now());
+        self.advance(Os::now());
         self.state()
     }
 
@@ -287,7 +286,7 @@ impl<S: Service> Client<S> {
     pub fn connect(&mut self) -> Result<&mut Session<S>, CallError> {
         // With a session, the clock would cost more than a one-way request.
         if !self.is_owner_process() || !matches!(self.phase, Phase::Ready(_)) {
-            self.connect_until(clock::now().after(self.config.connect_timeout))?;
+            self.connect_until(Os::now().after(self.config.connect_timeout))?;
         }
         self.ready()
     }
@@ -365,7 +364,7 @@ impl<S: Service> Client<S> {
     fn session_by(&mut self, until: &mut Deadline) -> Result<&mut Session<S>, CallError> {
         // The fast path, with a session, does not read the clock.
         if !matches!(self.phase, Phase::Ready(_)) {
-            let now = clock::now();
+            let now = Os::now();
             self.connect_until(until.resolve(now).unwrap_or(now))?;
         }
         self.ready()
@@ -415,7 +414,7 @@ impl<S: Service> Client<S> {
         if !self.is_owner_process() {
             return Err(CallError::Forked);
         }
-        self.advance(clock::now());
+        self.advance(Os::now());
         match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
             Phase::Ready(session) => Ok(Some(*session)),
             Phase::Without(error) => {
@@ -450,7 +449,7 @@ impl<S: Service> Client<S> {
         let deferrals = self.deferrals.saturating_add(1);
         self.lost();
         self.deferrals = deferrals;
-        self.backoff.failed(clock::now());
+        self.backoff.failed(Os::now());
     }
 
     /// Returns whether the pause before the next attempt has to pass. A provider that declined once may have stopped, and its
@@ -479,7 +478,7 @@ impl<S: Service> Client<S> {
 
     /// Takes one step. Blocks only while the provider's backlog is full, until `patience`.
     fn advance(&mut self, patience: Instant) {
-        let now = clock::now();
+        let now = Os::now();
         let progress =
             match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
                 Phase::Ready(session) => {
@@ -525,7 +524,7 @@ impl<S: Service> Client<S> {
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.arrivals = None;
-                arrivals::release();
+                Arrivals::release();
                 self.phase = Phase::Ready(Box::new(session));
             }
             Err(error) => {
@@ -555,21 +554,21 @@ impl<S: Service> Client<S> {
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
                 // The provider's backlog is full, and the kernel has had it wait for room.
-                Phase::Without(ConnectError::Busy) if clock::now() < deadline => {
+                Phase::Without(ConnectError::Busy) if Os::now() < deadline => {
                     self.check_cancel()?;
                     continue;
                 }
                 Phase::Without(error) => return Err(self.no_session(error)),
                 Phase::Connecting(connecting) => connecting,
             };
-            if clock::now() >= deadline {
+            if Os::now() >= deadline {
                 return Err(CallError::Deadline { executed: Executed::No });
             }
             let bell = self.cancel.bell.get();
             let waited = connecting.wait(Some(deadline), bell.map(AsObject::as_object));
             self.check_cancel()?;
             if let Err(error) = waited {
-                self.backoff.failed(clock::now());
+                self.backoff.failed(Os::now());
                 self.phase = Phase::Without(error);
             }
         }

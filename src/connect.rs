@@ -18,15 +18,15 @@ use zerocopy::IntoBytes;
 use crate::board::Board;
 use crate::control::{self, Incoming};
 use crate::trace::{self, ClientTrace};
-use crate::transport::doorbell::{self, Event};
-use crate::transport::endpoint;
+use crate::transport::doorbell::Event;
+use crate::transport::endpoint::{self, Endpoint};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::memory::LoanAccount;
-use crate::transport::object::{AsObject, Borrowed, Owned};
+use crate::transport::object::{Borrowed, Owned};
 use crate::transport::pass::{Channel, ReceiveError, SendError};
-use crate::transport::peer::{self, Credentials, User};
+use crate::transport::peer::{Credentials, Process, User};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
-use crate::transport::{clock, poll};
+use crate::transport::{Os, prelude::*};
 use crate::{ClientConfig, ConnectError, LaneConfig, RunDir, Token, learned};
 
 /// The calling end of a session.
@@ -84,12 +84,12 @@ pub(crate) fn dial(
 ) -> Result<(Channel, Credentials), ConnectError> {
     let dir = run_dir.path();
     let mut trusted = Cow::Borrowed(&config.trusted[..]);
-    if let Some(owner) = endpoint::owner_trusted_by_root(dir) {
+    if let Some(owner) = Os::owner_trusted_by_root(dir) {
         trusted.to_mut().push(owner);
     }
-    let channel = endpoint::connect_trusting(dir, service, &trusted, Some(patience))?;
+    let channel = Endpoint::connect(dir, service, &trusted, Some(patience))?;
     let credentials =
-        peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
+        Credentials::of(&channel).map_err(system("read the provider's credentials"))?;
     check_provider(&credentials, &trusted)?;
     Ok((channel, credentials))
 }
@@ -133,11 +133,11 @@ impl Connecting {
                     .max(Limits::MIN_SHARED),
                 ..limits
             },
-            doorbell: doorbell::choose(config.doorbell, &credentials),
-            rings_eventfd: doorbell::may_ring(&credentials),
+            doorbell: Event::choose(config.doorbell, &credentials),
+            rings_eventfd: Event::may_ring(&credentials),
             schema,
         };
-        let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
+        let machine = ClientHandshake::new(hello, Os::now().after(config.connect_timeout));
         say(&channel, &machine.hello(), &[])?;
         // Made while the provider wakes up and makes its own, which takes as long.
         let made = LocalMemory::make(&hello)?;
@@ -165,7 +165,7 @@ impl Connecting {
             let incoming = match Incoming::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => {
-                    self.machine.on_time(clock::now())?;
+                    self.machine.on_time(Os::now())?;
                     return Ok(Progress::Waiting(Box::new(self)));
                 }
                 Err(error) => return Err(unreceived(error)),
@@ -204,13 +204,13 @@ impl Connecting {
         let (alone, with_cancel) = ([arrived], cancel.map(|cancel| [arrived, cancel]));
         let sources = with_cancel.as_ref().map_or(&alone[..], |sources| sources);
         let wait =
-            |until| poll::wait_any(sources, Some(until)).map_err(system("wait for the provider"));
+            |until| Os::wait_any(sources, Some(until)).map_err(system("wait for the provider"));
         // The first answer takes as long as the provider's wake-up, and its work.
         let max = self.spin.max.saturating_mul(2);
         let mut spin = Spin::new(SpinPolicy { max, worth: max });
-        let began = clock::now();
-        let is_over = || wait(began).map(|came| came || clock::now() >= until);
-        if spin.poll(clock::now, std::thread::yield_now, is_over)? {
+        let began = Os::now();
+        let is_over = || wait(began).map(|came| came || Os::now() >= until);
+        if spin.poll(Os::now, std::thread::yield_now, is_over)? {
             return Ok(());
         }
         wait(until).map(|_| ())
@@ -264,7 +264,7 @@ impl Connecting {
         let created = page_header(&mapped.peer.page).created();
         // The kernel names the process that listened when this end connected: not the one that answers, if a service
         // manager keeps the socket and has restarted the provider since.
-        let process = peer::watch(&self.channel).filter(|process| !process.has_exited());
+        let process = Process::watch(&self.channel).filter(|process| !process.has_exited());
         let parts = Parts {
             own: mapped.own,
             peer: mapped.peer,
@@ -284,7 +284,7 @@ impl Connecting {
         let session = trace::session(self.service, number, created, Role::Client, pid);
         probes::session_opened(&session);
         probes::capped(&session);
-        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
+        let seed = Os::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
         let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
         drive.end_mut().set_shrink_after(self.shrink_after);
@@ -338,7 +338,7 @@ pub(crate) fn start_page(
     service: ServiceName,
     lane: Geometry,
 ) {
-    let (pid, created) = (std::process::id(), clock::wall_nanos());
+    let (pid, created) = (std::process::id(), Os::wall_nanos());
     let header = PageHeader::new(role, session, pid, lane_field(lane), created, service);
     page.write(0, header.as_bytes());
 }

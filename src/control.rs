@@ -4,6 +4,7 @@ use bellwire_core::wire::{MAX_CONTROL, Message};
 
 use crate::transport::object::Borrowed;
 use crate::transport::pass::{Channel, ReceiveError, Received, SendError};
+use crate::transport::prelude::*;
 
 /// More objects than any message has. The handshake reports a wrong count with both numbers.
 const MAX_OBJECTS: usize = 16;

@@ -8,7 +8,7 @@ use bellwire_core::wire::{CloseReason, RefuseCode, Status, Versions};
 use bellwire_core::{ErrorKind, Executed, Fault, LimitOwner, PeerFault, ServiceName};
 
 use crate::Malformed;
-use crate::transport::shortage::hint;
+use crate::transport::{Os, prelude::*};
 
 /// Why a call failed. Each variant reports [who is at fault](CallError::fault) and [whether the handler may have
 /// run](CallError::executed).
@@ -84,7 +84,7 @@ pub enum CallError {
         limit: u64,
     },
     /// This system lacks a resource to send the request or to read the answer. The session stays usable.
-    #[error("{shortage}: {}; {executed}", hint(shortage.resource))]
+    #[error("{shortage}: {}; {executed}", Os::hint(shortage.resource))]
     Short {
         /// The missing resource.
         shortage: Shortage,

@@ -34,7 +34,7 @@
 use bellwire_netipc::wire::{hello_without_token, is_netipc};
 
 use crate::control::Incoming;
-use crate::transport::{clock, poll};
+use crate::transport::{Os, prelude::*};
 use crate::{ClientConfig, ConnectError, RunDir, ServiceName, connect};
 
 pub use bellwire_netipc::method::{
@@ -53,7 +53,7 @@ pub fn is_netipc_provider(
     service: ServiceName,
     config: &ClientConfig,
 ) -> Result<bool, ConnectError> {
-    let until = clock::now().after(config.connect_timeout);
+    let until = Os::now().after(config.connect_timeout);
     let (channel, _) = connect::dial(run_dir, service, config, until)?;
     if channel.send(&hello_without_token(), &[]).is_err() {
         return Ok(false);
@@ -62,7 +62,7 @@ pub fn is_netipc_provider(
         match Incoming::receive(&channel) {
             Ok(Some(answer)) => return Ok(is_netipc(answer.bytes())),
             Ok(None) => {
-                let arrived = poll::wait_any(&[channel.arrived()], Some(until));
+                let arrived = Os::wait_any(&[channel.arrived()], Some(until));
                 if !arrived.map_err(connect::system("wait for the provider"))? {
                     return Ok(false);
                 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwire_core::resize::Shortage;
 
-use crate::transport::memory;
 use crate::transport::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
+use crate::transport::{Os, prelude::*};
 use crate::{Malformed, Message};
 
 /// Shorter buffers are cheap to allocate and not kept.
@@ -159,7 +159,7 @@ pub(crate) fn refill(buffer: &mut Vec<u8>) {
 fn most_kept() -> usize {
     static MOST: OnceLock<usize> = OnceLock::new();
     *MOST.get_or_init(|| {
-        let share = usize::try_from(memory::limit().0 / KEPT_SHARE).unwrap_or(usize::MAX);
+        let share = usize::try_from(Os::memory_limit().0 / KEPT_SHARE).unwrap_or(usize::MAX);
         share.min(MAX_KEPT_BYTES)
     })
 }

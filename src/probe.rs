@@ -5,7 +5,7 @@ use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
 use crate::connect::Connecting;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 use crate::{ClientConfig, ConnectError, RunDir};
 
 /// The result of a [`probe`].
@@ -66,12 +66,12 @@ pub fn probe(
     method: u32,
     config: &ClientConfig,
 ) -> Result<Probe, ConnectError> {
-    let begun = clock::now();
+    let begun = Os::now();
     let patience = begun.after(config.connect_timeout);
     let connecting = Connecting::start(run_dir, service, (method, 0), config, patience)?;
     let pid = connecting.provider_pid();
     let opened = connecting.finish();
-    let took = clock::now().since(begun);
+    let took = Os::now().since(begun);
     let mut opened = match opened {
         Err(ConnectError::Refused { code, reason }) => {
             return Ok(Probe { took, pid, refused: Some((code, reason)), terms: None });

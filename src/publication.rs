@@ -11,13 +11,13 @@ use zerocopy::IntoBytes;
 use crate::broadcast::{OwnRing, PassedRing};
 use crate::trace;
 use crate::trace::delivery::{PublisherTrace, begins};
-use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::Snapshot as Sealed;
 use crate::transport::watch::Watchers;
+use crate::transport::{Os, prelude::*};
 use crate::{Message, PublishError};
 
 /// The board of one service, and what it announces. Sessions of services that only answer calls have a board, too.
@@ -87,7 +87,7 @@ impl Drop for AwaitGuard {
 
 impl Publication {
     pub(crate) fn create(name: ServiceName) -> Result<Self, RegionError> {
-        let header = BoardHeader::new(std::process::id(), clock::wall_nanos(), name);
+        let header = BoardHeader::new(std::process::id(), Os::wall_nanos(), name);
         let label = format!("bellwire-board-{name}");
         let (board, passed_board) = OwnRegion::create(&label, BOARD_SIZE, |board| {
             board.write(0, header.as_bytes());

@@ -5,6 +5,7 @@ use bellwire_core::Limits;
 
 use crate::PublishError;
 use crate::publication::Publication;
+use crate::transport::prelude::*;
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
 
 /// Snapshots up to this many bytes are published in the broadcast ring, and readers copy them out; longer ones in memory of

@@ -6,8 +6,8 @@ use bellwire_core::{Backend, ServiceName, nanos};
 
 use crate::connect::Connecting;
 use crate::stats::{Published, ServerStats, ServiceStats};
-use crate::transport::clock;
 use crate::transport::peer::User;
+use crate::transport::{Os, prelude::*};
 use crate::{
     CallError, ClientConfig, ConnectError, ErrorKind, IncidentCounts, IncidentKind, Malformed,
     Message, RunDir, ServerConfig, Service, Session, SessionStats, Terms, UserIncidents,
@@ -137,11 +137,11 @@ impl StatsClient {
         service: ServiceName,
         config: &ClientConfig,
     ) -> Result<Self, ConnectError> {
-        let begun = clock::now();
+        let begun = Os::now();
         let patience = begun.after(config.connect_timeout);
         let observed = (STATS_METHOD, 0);
         let opened = Connecting::start(run_dir, service, observed, config, patience)?.finish()?;
-        let took = clock::now().since(begun);
+        let took = Os::now().since(begun);
         Ok(Self { session: Session::new(opened, config), took, asks_for: Layout(WITH_INCIDENTS) })
     }
 

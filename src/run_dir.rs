@@ -1,7 +1,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::transport::endpoint::{self, EndpointInfo, ListError};
+use crate::transport::endpoint::{Endpoint, EndpointInfo, ListError};
+use crate::transport::{Os, prelude::*};
 
 /// The directory of the endpoints: on Linux the sockets `{run_dir}/{service}.sock`, on Windows the lock files of the
 /// pipes.
@@ -67,12 +68,12 @@ impl RunDir {
     /// # Errors
     /// [`ListError`] when it cannot be read; its source tells whether it exists.
     pub fn endpoints(&self) -> Result<Vec<EndpointInfo>, ListError> {
-        endpoint::list(&self.0)
+        Endpoint::list(&self.0)
     }
 
     fn choose(named: Option<OsString>) -> Self {
         let named = named.filter(|path| !path.is_empty());
-        Self(named.map_or_else(endpoint::default_run_dir, PathBuf::from))
+        Self(named.map_or_else(Os::default_run_dir, PathBuf::from))
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn the_variable_comes_before_what_the_system_has() {
         let some = |text: &str| Some(OsString::from(text));
-        let default = RunDir::new(endpoint::default_run_dir());
+        let default = RunDir::new(Os::default_run_dir());
         assert_eq!(RunDir::choose(some("/a")), RunDir::new("/a"));
         assert_eq!(RunDir::choose(some("")), default);
         assert_eq!(RunDir::choose(None), default);

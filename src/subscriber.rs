@@ -10,8 +10,8 @@ use crate::cache::LivenessCheck;
 use crate::event::{Event, Feed, limits_for_events};
 use crate::session::Fetched;
 use crate::trace::delivery::{ReaderTrace, Transfer};
-use crate::transport::clock;
 use crate::transport::object::Borrowed;
+use crate::transport::{Os, prelude::*};
 use crate::{
     CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, Message, RunDir,
     Session, State,
@@ -244,7 +244,7 @@ impl<E: Event> Subscriber<E> {
                 return Ok(true);
             }
             if let Some(timeout) = timeout {
-                let now = clock::now();
+                let now = Os::now();
                 if now >= *until.get_or_insert(now.after(timeout)) {
                     return Ok(false);
                 }
@@ -287,7 +287,7 @@ impl<E: Event> Subscriber<E> {
     /// Returns after how long to take the next even if nothing is readable, because an attempt to open a session is due then, or
     /// the provider declined to ring; `None`: never.
     pub fn next_due(&self) -> Option<Duration> {
-        Some(self.client.due()?.since(clock::now()))
+        Some(self.client.due()?.since(Os::now()))
     }
 
     /// Returns whether the provider was found, and its events are followed: those published from now on are taken or counted.
@@ -477,7 +477,7 @@ impl<E: Event> Subscriber<E> {
         let Some(ring) = self.client.session().and_then(|session| session.ring()) else {
             return false;
         };
-        self.spin.watch(clock::now, std::thread::yield_now, || ring.has_new_records())
+        self.spin.watch(Os::now, std::thread::yield_now, || ring.has_new_records())
     }
 
     /// Sleeps until there may be more to do. Fails when another thread cancelled.
@@ -489,14 +489,14 @@ impl<E: Event> Subscriber<E> {
         let Some(session) = self.client.session() else {
             return self.client.sleep_until_arrival(until);
         };
-        let began = clock::now();
+        let began = Os::now();
         let seen = session.board().generation();
         // Published since: before the generation that was just loaded.
         if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_new_records()) {
             return Ok(());
         }
         if self.client.watch(seen, until)? {
-            self.spin.parked(Some(nanos(clock::now().since(began))), None);
+            self.spin.parked(Some(nanos(Os::now().since(began))), None);
         }
         Ok(())
     }

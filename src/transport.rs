@@ -7,8 +7,16 @@
 //! ```
 
 #[cfg(not(windows))]
-#[allow(unreachable_pub, reason = "which of it is reached depends on the features")]
-pub use bellwire_memfd::*;
+#[allow(
+    unreachable_pub,
+    unused_imports,
+    reason = "which of it is reached depends on the features"
+)]
+pub use bellwire_memfd::{Linux as Os, *};
 #[cfg(windows)]
-#[allow(unreachable_pub, reason = "which of it is reached depends on the features")]
-pub use bellwire_win::*;
+#[allow(
+    unreachable_pub,
+    unused_imports,
+    reason = "which of it is reached depends on the features"
+)]
+pub use bellwire_win::{Windows as Os, *};

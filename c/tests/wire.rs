@@ -14,6 +14,7 @@ use bellwire_core::{Geometry, Limits, ServiceName, Word};
 use bellwire_hostile::wire::{SEALS, Session, Target, memfd, send};
 use bellwire_memfd::endpoint::Endpoint;
 use bellwire_memfd::pass::{self, Channel, ReceiveError};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_vectors::{Case, number, parse, unhex};
 

@@ -12,6 +12,7 @@ use bellwire_core::{Fault, Instant, ServiceName};
 use bellwire_memfd::endpoint::{ConnectError, connect_trusting, owner_trusted_by_root};
 use bellwire_memfd::pass::{Channel, ReceiveError, SendError};
 use bellwire_memfd::peer::{self, User};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::{clock, poll};
 
 use crate::lookup::{self, Answers, App, Cgroup};

@@ -11,8 +11,8 @@ use super::AsyncSession;
 use super::session::Limit;
 use super::with_descriptor;
 use crate::client::arrival::{is_absent, unwatched};
-use crate::transport::clock;
 use crate::transport::ready::Ready;
+use crate::transport::{Os, prelude::*};
 use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State};
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
@@ -317,5 +317,5 @@ async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, C
 
 /// Converts to the time of the runtime.
 pub(super) fn at(time: bellwire_core::Instant) -> Instant {
-    Instant::now() + time.since(clock::now())
+    Instant::now() + time.since(Os::now())
 }

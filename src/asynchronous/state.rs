@@ -11,7 +11,7 @@ use bellwire_core::drive::SpinPoll;
 
 use super::waiters::{AnswerState, Waiters};
 use crate::session::{ArrivedBatch, Packed};
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 use crate::{Backpressure, CallError, Executed, Service, Session};
 pub(super) use shared::{Polled, Shared};
 pub(super) use turn::Step;
@@ -161,7 +161,7 @@ impl<S: Service> State<S> {
             self.start_polling();
             self.wake_driver();
         } else if self.waits_since.is_none() {
-            self.waits_since = Some(clock::now());
+            self.waits_since = Some(Os::now());
         }
     }
 

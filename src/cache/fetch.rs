@@ -9,7 +9,7 @@ use super::{RefreshError, Refreshed, SnapshotCache};
 use crate::publisher::Snapshot;
 use crate::session::Fetched;
 use crate::trace::delivery::Transfer;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 use crate::{CallError, Malformed, Session, State};
 
 /// A reader that is further behind takes the newest snapshot as a whole.
@@ -131,7 +131,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             self.trace.notices();
             let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
             self.trace.takes(next, Transfer::Copied);
-            let taken = clock::now();
+            let taken = Os::now();
             if !T::apply_delta(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
                 break;
             }
@@ -184,7 +184,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         (generation, bytes): (u64, Bytes),
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         self.seen = Some(generation);
-        let taken = clock::now();
+        let taken = Os::now();
         self.trace.validates();
         let taken = self.validate(generation, bytes, taken);
         self.trace.validated(|| self.client.open_session().map(Session::traced));

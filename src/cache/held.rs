@@ -7,8 +7,8 @@ use std::time::Duration;
 use bellwire_core::Instant;
 
 use crate::publisher::Snapshot;
-use crate::transport::clock;
 use crate::transport::snapshot::SnapshotMap;
+use crate::transport::{Os, prelude::*};
 
 /// A held snapshot and its index.
 #[derive(Debug)]
@@ -93,6 +93,6 @@ impl<'a, T: Snapshot> Current<'a, T> {
 
     /// Returns how long ago the cache took it.
     pub fn age(self) -> Duration {
-        clock::now().since(self.0.taken)
+        Os::now().since(self.0.taken)
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bellwire_core::Instant;
 
-use crate::transport::clock;
-use crate::transport::life::LifeState;
+use crate::transport::LifeState;
+use crate::transport::{Os, prelude::*};
 use crate::{Service, Session};
 
 /// How long a refresh may miss the death of a provider that has no life word.
@@ -28,7 +28,7 @@ impl LivenessCheck {
         if session.link().life() == LifeState::Died || !session.link().is_owner_process() {
             return false;
         }
-        let now = clock::now();
+        let now = Os::now();
         if self.0.is_some_and(|last| now.since(last) < CHECK_EVERY) {
             return true;
         }

@@ -10,8 +10,8 @@ use super::{Client, Phase};
 use crate::cache::earlier;
 use crate::connect::Progress;
 use crate::transport::arrivals::Arrivals;
-use crate::transport::object::{AsObject, Borrowed};
-use crate::transport::{clock, poll};
+use crate::transport::object::Borrowed;
+use crate::transport::{Os, prelude::*};
 use crate::{CallError, ConnectError, Service, Session};
 
 impl<S: Service> Client<S> {
@@ -39,7 +39,7 @@ impl<S: Service> Client<S> {
     /// not help. [`CallError::Connect`] when there is none and the run dir cannot be watched: this user may not read it, for
     /// instance.
     pub fn wait_available(&mut self, timeout: Duration) -> Result<&mut Session<S>, CallError> {
-        let deadline = clock::now().after(timeout);
+        let deadline = Os::now().after(timeout);
         // A provider that is there needs no inotify instance.
         let mut watches = self.arrivals.is_some();
         loop {
@@ -54,7 +54,7 @@ impl<S: Service> Client<S> {
                 return Err(error);
             }
             watched?;
-            if clock::now() >= deadline {
+            if Os::now() >= deadline {
                 return Err(CallError::Deadline { executed: Executed::No });
             }
             let Some(arrivals) = &self.arrivals else { continue };
@@ -79,7 +79,7 @@ impl<S: Service> Client<S> {
             self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
             // It may have come up before the watch. No further than the first message: with a session, this would have nothing
             // to return, although there was none when the caller looked.
-            let now = clock::now();
+            let now = Os::now();
             if !self.is_paused() {
                 self.backoff.succeeded();
             }
@@ -159,7 +159,7 @@ impl<S: Service> Client<S> {
     /// Makes a retry due if a provider may have come up.
     pub(super) fn take_arrivals(&mut self) -> io::Result<()> {
         let Some(arrivals) = &self.arrivals else { return Ok(()) };
-        if !poll::wait_any(&[arrivals.as_object()], Some(Instant::default())).unwrap_or(true) {
+        if !Os::wait_any(&[arrivals.as_object()], Some(Instant::default())).unwrap_or(true) {
             return Ok(());
         }
         let taken = arrivals.take();

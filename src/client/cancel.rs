@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bellwire_core::Instant;
 
 use crate::transport::doorbell::Event;
-use crate::transport::object::{AsObject, Borrowed};
-use crate::transport::{link, poll};
+use crate::transport::link;
+use crate::transport::object::Borrowed;
+use crate::transport::{Os, prelude::*};
 use crate::{Service, Session};
 
 /// Cancels the current wait of a [`Client`](crate::Client), or else its next one, from another thread.
@@ -82,8 +83,8 @@ impl Cancel {
         until: Option<Instant>,
     ) -> io::Result<bool> {
         Ok(match (object, self.bell.get().map(AsObject::as_object)) {
-            (Some(object), Some(bell)) => poll::wait_any(&[object, bell], until)?,
-            (object, bell) => poll::wait_any(object.or(bell).as_slice(), until)?,
+            (Some(object), Some(bell)) => Os::wait_any(&[object, bell], until)?,
+            (object, bell) => Os::wait_any(object.or(bell).as_slice(), until)?,
         })
     }
 

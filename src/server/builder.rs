@@ -24,11 +24,10 @@ use crate::event::{Feed, limits_for_events};
 use crate::publication::Publication;
 use crate::publisher::limits_for;
 use crate::stats::Published;
-use crate::transport::clock;
 use crate::transport::doorbell::Event;
-use crate::transport::endpoint::{self, BindError, Endpoint, Inherited};
+use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::OwnerProcess;
-use crate::transport::memory;
+use crate::transport::{Os, prelude::*};
 use crate::{
     Contract, Dynamic, Event as EventService, EventPublisher, HandlerError, Payload, Publisher,
     RunDir, ServeError, ServerConfig, Service, Snapshot, Token, trace,
@@ -63,7 +62,7 @@ pub struct ServerBuilder {
     quotas: Quotas,
     listeners: Vec<Listener>,
     /// Sockets of services that are yet to be added.
-    inherited: Vec<Inherited>,
+    inherited: Vec<<Os as Platform>::Inherited>,
     on_incident: IncidentHook,
     owner_process: OwnerProcess,
 }
@@ -71,7 +70,7 @@ pub struct ServerBuilder {
 impl ServerBuilder {
     pub(super) fn new(run_dir: &RunDir, mut config: ServerConfig) -> Self {
         let on_incident = IncidentHook::default();
-        config.max_sessions = Quotas::sessions(config.max_sessions, memory::most_maps());
+        config.max_sessions = Quotas::sessions(config.max_sessions, Os::max_maps());
         let quotas = Quotas::new(&config);
         Self {
             run_dir: run_dir.clone(),
@@ -130,7 +129,7 @@ impl ServerBuilder {
     /// [`ServeError::Inherited`] if one is no Unix socket of type `SOCK_SEQPACKET` that listens at a path;
     /// [`ServerBuilder::start`] returns it of one that is not at `{run_dir}/{service}.sock` of a service of this server.
     pub fn inherit_sockets(&mut self) -> Result<usize, ServeError> {
-        let sockets = endpoint::inherited();
+        let sockets = Endpoint::inherited();
         let sockets =
             sockets.map_err(|error| ServeError::Inherited { why: error.to_string().into() })?;
         let count = sockets.len();
@@ -358,7 +357,7 @@ impl ServerBuilder {
             return Err(ServeError::Inherited { why: why.into() });
         }
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
-        let started = clock::wall_nanos();
+        let started = Os::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());
         let Self { config, quotas, listeners, on_incident, .. } = self;

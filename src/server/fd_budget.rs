@@ -1,7 +1,7 @@
 //! The descriptor budget: what a session gets, the fewer descriptors are left.
 
 use crate::transport::object::Borrowed;
-use crate::transport::shortage;
+use crate::transport::{Os, prelude::*};
 
 /// From this share on, in eighths, no descriptor is spent to learn when a client frees memory; from the second one on, not for a
 /// user with less than a sixteenth of the descriptors either: others have taken them.
@@ -23,7 +23,7 @@ pub(super) struct FdBudget {
 impl FdBudget {
     /// Returns the budget. `newest` is a descriptor opened just now; `held` is the number that the server has.
     pub(super) fn now(newest: Borrowed<'_>, held: usize) -> Self {
-        Self { eighths: shortage::fd_usage_eighths(newest, held), held }
+        Self { eighths: Os::fd_usage_eighths(newest, held), held }
     }
 
     /// Returns whether a session gets an event as its doorbell.

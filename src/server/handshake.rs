@@ -23,14 +23,13 @@ use crate::connect::{
 use crate::control::{self, Incoming};
 use crate::learned;
 use crate::trace::{self, ServerTrace};
-use crate::transport::doorbell::{self, Event};
-use crate::transport::life::{self, LifeLock};
+use crate::transport::doorbell::Event;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
-use crate::transport::object::{AsObject, Borrowed};
+use crate::transport::object::Borrowed;
 use crate::transport::pass::{Channel, SendError};
-use crate::transport::peer::{self, Credentials, Process, User};
+use crate::transport::peer::{Credentials, Process, User};
 use crate::transport::region::{PeerRegion, RegionError};
-use crate::transport::{clock, reaper};
+use crate::transport::{Os, prelude::*};
 
 /// A client in the handshake. Allocates nothing for it before its HELLO is admitted.
 pub(super) struct PendingHandshake {
@@ -66,7 +65,7 @@ pub(super) struct Arrived {
     pub(super) is_observer: bool,
     pub(super) trace: ServerTrace,
     /// Reports the death of this thread to a client parked on a futex.
-    pub(super) life: Option<LifeLock>,
+    pub(super) life: Option<<Os as Platform>::LifeLock>,
     /// Its process, if it is not watched yet.
     pub(super) process: Option<Process>,
 }
@@ -102,7 +101,7 @@ impl PendingHandshake {
         (has_room, held): (bool, usize),
         quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
-        let credentials = match peer::credentials(&channel) {
+        let credentials = match Credentials::of(&channel) {
             Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {
                 let reason = match &found {
@@ -119,9 +118,9 @@ impl PendingHandshake {
                 return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
-        let (user, now) = (credentials.user(), clock::now());
+        let (user, now) = (credentials.user(), Os::now());
         // The pending `close` of descriptors that this user sent cannot be completed, so accept no more from it.
-        let admitted = if reaper::has_blocked_close(user) {
+        let admitted = if Os::has_blocked_close(user) {
             Err(format!(
                 "what clients of {user} sent earlier cannot be closed: end the programs whose files do not answer"
             ))
@@ -292,14 +291,14 @@ impl PendingHandshake {
         // holds addresses of this process, which other users must not learn. It is set before READY, because the
         // client may park immediately, and one that finds it unset does not check it again for a whole slice.
         let is_kin = caller.user.is_own() || caller.user.is_system();
-        let life = if is_kin { life::hold(&own.end.page) } else { None };
+        let life = if is_kin { <Os as Platform>::LifeLock::hold(&own.end.page) } else { None };
         if control::send(&self.channel, &ready, &[]).is_err() {
             return self.drop_out();
         }
         let pid = caller.pid;
         let is_watched = pid.is_some_and(|pid| peers.watches(pid));
         let spares = is_watched || !self.fd_budget.watches_processes();
-        let process = if spares { None } else { peer::watch(&self.channel) };
+        let process = if spares { None } else { Process::watch(&self.channel) };
         // A process without a pid here cannot be recognised again: its session watches it alone.
         let (process, own_process) = if pid.is_some() { (process, None) } else { (None, process) };
         let created = own.end.created();
@@ -360,10 +359,10 @@ impl PendingHandshake {
         let checked = page_header(&page).check(Role::Client, welcome.session, size, hello.service);
         checked.map_err(|error| broken(&error))?;
         let ringer = objects.next();
-        let event = if doorbell::may_ring(&self.credentials) {
+        let event = if Event::may_ring(&self.credentials) {
             ringer.map(Event::from_peer).transpose().map_err(|error| broken(&error))?
         } else {
-            reaper::reap_all(ringer);
+            Os::reap(ringer);
             None
         };
         Ok((PeerEnd { page, lane }, event))

@@ -11,9 +11,8 @@ use bellwire_core::{Instant, PeerFault, ServiceName};
 
 use super::Caller;
 use crate::ServerStats;
-use crate::transport::clock;
 use crate::transport::peer::User;
-use crate::transport::shortage::hint;
+use crate::transport::{Os, prelude::*};
 
 /// Incidents kept: bounds the memory that a flood of them takes.
 const MAX_KEPT: usize = 64;
@@ -341,7 +340,7 @@ impl Incidents {
         self.total += 1;
         let row = self.row(user)?;
         row.count.counts.add(kind);
-        row.allowances.get_mut(kind as usize)?.admit(clock::now(), incident)
+        row.allowances.get_mut(kind as usize)?.admit(Os::now(), incident)
     }
 
     pub(super) fn latest(&self) -> Vec<Incident> {
@@ -462,7 +461,7 @@ impl fmt::Display for IncidentCause {
                 write!(
                     f,
                     "is delayed or denied a resource: {shortage}; {}",
-                    hint(shortage.resource)
+                    Os::hint(shortage.resource)
                 )
             }
             Self::AtLimit { bytes } => write!(

@@ -35,10 +35,10 @@ use bellwire_core::{BackendStatus, ServiceName};
 
 use crate::publication::Publication;
 use crate::stats::Published;
-use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::Endpoint;
 use crate::transport::fork::OwnerProcess;
+use crate::transport::{Os, prelude::*};
 use crate::{RunDir, ServeError, ServerConfig, ServerStats, ServiceStats};
 use handler::Handler;
 use incidents::Incidents;
@@ -170,7 +170,7 @@ impl Server {
             std::mem::forget(self.reactor.take());
             return;
         }
-        self.shared.stop.set(clock::now().after(self.drain_timeout));
+        self.shared.stop.set(Os::now().after(self.drain_timeout));
         // Wakes the reactor.
         self.shared.bell.ring();
         // A handler that stops its own server would wait for itself.

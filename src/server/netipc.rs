@@ -19,6 +19,7 @@ use crate::control::Incoming;
 use crate::publication::Publication;
 use crate::transport::memory::{Charge, OverQuota};
 use crate::transport::pass::{Channel, SendError};
+use crate::transport::prelude::*;
 
 /// The longest payload of a request, in bytes.
 pub(super) const MAX_REQUEST: u32 = 1 << 20;

@@ -8,6 +8,7 @@ use bellwire_core::wire::Status;
 use super::handler::Answer;
 use crate::transport::doorbell::Event;
 use crate::transport::memory::Charge;
+use crate::transport::prelude::*;
 
 /// Bytes of answers that may wait for the reactor before workers block.
 const MAX_BYTES: usize = 16 << 20;

@@ -9,8 +9,9 @@ use bellwire_core::{Geometry, Instant, Limits};
 
 use super::ServerConfig;
 use super::fd_budget::FdBudget;
-use crate::transport::memory::{self, LoanAccount, MemoryPool, Quota};
+use crate::transport::memory::{LoanAccount, MemoryPool, Quota};
 use crate::transport::peer::User;
+use crate::transport::{Os, prelude::*};
 
 /// The default share of all clients together in the memory available to this process: a quarter. Charged memory may
 /// take up to twice as much while it is copied, decoded and reallocated.
@@ -84,7 +85,7 @@ pub(super) struct Share {
 
 impl Quotas {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        let (available, gauge) = memory::limit();
+        let (available, gauge) = Os::memory_limit();
         let all = config.max_memory.unwrap_or(available / POOL_SHARE);
         let per_user = config.max_memory_per_user.unwrap_or(all / 4 * 3).min(all);
         let sessions = config.max_sessions_per_user;

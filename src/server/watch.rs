@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// Until when a stopping server waits for its handlers, in nanoseconds; 0 while it is not stopping.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Watch {
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Server(stop) => stop.get().is_some_and(|by| clock::now() >= by),
+            Self::Server(stop) => stop.get().is_some_and(|by| Os::now() >= by),
             Self::Job(is_abandoned) => is_abandoned.load(Ordering::Relaxed),
         }
     }

@@ -11,8 +11,8 @@ use super::watch::Watch;
 use super::{ServerConfig, own_thread};
 use crate::Payload;
 use crate::trace::handling::Queued;
-use crate::transport::clock;
 use crate::transport::memory::Charge;
+use crate::transport::{Os, prelude::*};
 
 /// A request for a worker.
 pub(super) struct Job {
@@ -227,7 +227,7 @@ impl Workers {
         // Those that spin take a job each.
         let notifies = jobs.waiting > 0 && queued > jobs.spinning;
         if notifies {
-            jobs.notified = Some(clock::now());
+            jobs.notified = Some(Os::now());
         }
         drop(jobs);
         if notifies {
@@ -354,18 +354,18 @@ impl Shared {
                 jobs.spinning += 1;
                 drop(jobs);
                 let has_changed = || self.changes.load(Ordering::Relaxed) != seen;
-                may_spin = spin.watch(clock::now, thread::yield_now, has_changed);
+                may_spin = spin.watch(Os::now, thread::yield_now, has_changed);
                 jobs = lock(&self.jobs);
                 jobs.spinning -= 1;
                 continue;
             }
-            let began = clock::now();
+            let began = Os::now();
             jobs.waiting += 1;
             jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             jobs.waiting -= 1;
             may_spin = true;
             if let Some(notified) = jobs.notified.filter(|notified| *notified >= began) {
-                let latency = nanos(clock::now().since(notified));
+                let latency = nanos(Os::now().since(notified));
                 spin.parked(Some(nanos(notified.since(began))), Some(latency));
             }
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Answer, Backpressure, Body, Outgoing, Session, check, lost, post};
 use crate::connect::Driver;
+use crate::transport::prelude::*;
 use crate::transport::snapshot::Snapshot;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 

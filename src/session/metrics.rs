@@ -8,6 +8,7 @@ use bellwire_probes as probes;
 
 use super::Session;
 use crate::connect::Driver;
+use crate::transport::prelude::*;
 use crate::{CallError, Service, SessionStats};
 
 impl<S: Service> Session<S> {

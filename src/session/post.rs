@@ -9,6 +9,7 @@ use bellwire_core::call::Ticket;
 #[cfg(feature = "tokio")]
 use super::Packed;
 use super::{Driver, Outgoing, Session};
+use crate::transport::prelude::*;
 use crate::{CallError, Message, Service};
 
 impl<S: Service> Session<S> {

@@ -10,7 +10,7 @@ use bellwire_core::{Instant, nanos};
 use bellwire_probes::{self as probes, Cap, Delivery, SamplingMask, Session};
 
 use super::chooser::SHARE;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// The window over which the rate of numbers is measured.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ pub(crate) enum Transfer {
 /// Returns the time if a tracer wants to know of what is published next.
 #[inline]
 pub(crate) fn begins() -> Option<Instant> {
-    probes::wants_deliveries().then(clock::now)
+    probes::wants_deliveries().then(Os::now)
 }
 
 impl PublisherTrace {
@@ -110,7 +110,7 @@ impl PublisherTrace {
     #[cold]
     fn note_published(&mut self, len: usize) {
         if let Some((sequence, begun)) = self.begun.take() {
-            self.sent = Some(Sent { sequence, begun, published: clock::now(), len });
+            self.sent = Some(Sent { sequence, begun, published: Os::now(), len });
         }
     }
 
@@ -136,10 +136,10 @@ impl ReaderTrace {
     #[cold]
     pub(crate) fn polls(&mut self, sequence: Option<u64>, is_there: bool) {
         let is_chosen = sequence.is_none_or(|sequence| self.choice.is_chosen(sequence));
-        self.noticed = (is_there && is_chosen).then(clock::now);
+        self.noticed = (is_there && is_chosen).then(Os::now);
         if let (false, Some(next)) = (is_there, sequence) {
             // The choice was made for an earlier rate.
-            self.choice.measure(probes::sampling_mask(), next, clock::now());
+            self.choice.measure(probes::sampling_mask(), next, Os::now());
         }
     }
 
@@ -148,7 +148,7 @@ impl ReaderTrace {
     pub(crate) fn notices(&mut self) {
         if probes::wants_deliveries() {
             // It may have to be mapped, which takes several steps.
-            self.noticed.get_or_insert_with(clock::now);
+            self.noticed.get_or_insert_with(Os::now);
         }
     }
 
@@ -163,7 +163,7 @@ impl ReaderTrace {
     #[cold]
     fn note_taken(&mut self, sequence: u64, how: Transfer) {
         let Some(noticed) = self.noticed.take() else { return };
-        let taken = clock::now();
+        let taken = Os::now();
         self.choice.measure(probes::sampling_mask(), sequence, taken);
         let chosen = Taken { sequence, how, noticed, taken, begun: taken };
         self.taken = self.choice.is_chosen(sequence).then_some(chosen);
@@ -173,7 +173,7 @@ impl ReaderTrace {
     #[inline]
     pub(crate) fn validates(&mut self) {
         if let Some(taken) = &mut self.taken {
-            taken.begun = clock::now();
+            taken.begun = Os::now();
         }
     }
 
@@ -190,7 +190,7 @@ impl ReaderTrace {
 
 #[cold]
 fn report(session: &Session, publisher: u64, of: &Taken) {
-    let validating = nanos(clock::now().since(of.begun));
+    let validating = nanos(Os::now().since(of.begun));
     let taken = of.taken.as_nanos();
     let delivery = Delivery {
         publisher,

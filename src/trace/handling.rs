@@ -8,7 +8,7 @@ use std::cell::Cell;
 use bellwire_core::Instant;
 use bellwire_probes::{self as probes, Session};
 
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// The sampled request that this thread handles.
 #[derive(Clone, Copy)]
@@ -34,13 +34,13 @@ thread_local! {
 /// The handler of the current request is about to be called.
 pub(crate) fn decoded() {
     if let Some(current) = CURRENT.get().filter(|current| current.decoded.is_none()) {
-        CURRENT.set(Some(Current { decoded: Some(clock::now()), ..current }));
+        CURRENT.set(Some(Current { decoded: Some(Os::now()), ..current }));
     }
 }
 
 /// This thread has taken the sampled request `id`, and continues with it now.
 pub(super) fn begin(id: u64) {
-    CURRENT.set(Some(Current { id, begun: clock::now(), decoded: None }));
+    CURRENT.set(Some(Current { id, begun: Os::now(), decoded: None }));
 }
 
 /// The sampled request `id` goes to a worker; `None` if it is not this thread's.
@@ -53,7 +53,7 @@ pub(super) fn queue(session: &Session, id: u64) -> Option<Box<Queued>> {
 pub(super) fn end(session: &Session, id: u64) {
     if let Some(current) = CURRENT.get().filter(|current| current.id == id) {
         CURRENT.set(None);
-        let ended = clock::now();
+        let ended = Os::now();
         let decoded = current.decoded.unwrap_or(current.begun);
         probes::handled(
             session,
@@ -69,7 +69,7 @@ impl Queued {
     /// This thread, a worker, runs the handler and encodes the answer.
     pub(crate) fn handle<T>(this: Option<Box<Self>>, run: impl FnOnce() -> T) -> T {
         let Some(queued) = this else { return run() };
-        let picked = clock::now();
+        let picked = Os::now();
         probes::handling(&queued.session, queued.id, queued.queued.as_nanos(), picked.as_nanos());
         begin(queued.id);
         let done = run();

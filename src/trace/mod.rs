@@ -14,8 +14,9 @@ use bellwire_core::wire::{ONE_WAY, Role, SAMPLES, Stamps, sample_slot};
 use bellwire_core::{Bell, Instant, Observer, OwnMemory, PeerMemory, ServiceName, Woken, nanos};
 use bellwire_probes::{self as probes, Sample, SamplingMask, Session};
 
-use crate::transport::clock;
 use chooser::Chooser;
+
+use crate::transport::{Os, prelude::*};
 
 /// The features that HELLO offers and WELCOME accepts.
 pub(crate) const FEATURES: u64 = if probes::AVAILABLE { SAMPLES } else { 0 };
@@ -129,7 +130,7 @@ impl ClientTrace {
     #[cold]
     fn report_wait(&mut self, id: u64, len: usize) {
         if let Some(began) = self.waited.take() {
-            let ended = clock::now().as_nanos();
+            let ended = Os::now().as_nanos();
             probes::slow(&self.session, id, began.as_nanos(), ended, len as u64);
         }
     }
@@ -221,7 +222,7 @@ impl Observer for ClientTrace {
         probes::ring(&self.session, bell.number());
         // The peer may take this thread's processor at once: the wait is over then when it seems to begin.
         if probes::slow_mask().is_wanted() {
-            self.waited.get_or_insert_with(clock::now);
+            self.waited.get_or_insert_with(Os::now);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::support::services::{Echo, echo};
 use crate::support::test_server::{Dir, TestServer, patient, provide};
 use crate::support::transport::endpoint::{self, Endpoint};
 use crate::support::transport::pass::{Channel, ReceiveError};
-use crate::support::transport::poll;
+use crate::support::transport::{Os, prelude::*};
 
 fn hello() -> Hello {
     Hello {
@@ -51,7 +51,7 @@ fn receive(channel: &Channel) -> Option<Message> {
                 return Some(message.unwrap());
             }
             Err(ReceiveError::WouldBlock) => {
-                assert!(poll::wait_any(&[channel.arrived()], Some(patience())).unwrap());
+                assert!(Os::wait_any(&[channel.arrived()], Some(patience())).unwrap());
             }
             Err(ReceiveError::Closed) => return None,
             Err(error) => panic!("{error}"),

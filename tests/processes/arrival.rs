@@ -11,7 +11,7 @@ use crate::support::guard::{PATIENCE, patience};
 use crate::support::parked::{Thread, once_parked};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, patient};
-use crate::support::transport::poll;
+use crate::support::transport::{Os, prelude::*};
 
 fn client(dir: &Dir) -> Client<Echo> {
     Client::with_config(&dir.run_dir, patient())
@@ -78,7 +78,7 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     loop {
         // It answers the handshake without being asked again, so there may be a session already.
         if let Ok(fd) = client.as_arrival_fd() {
-            assert!(poll::wait_any(&[fd], Some(patience())).unwrap(), "nobody is told");
+            assert!(Os::wait_any(&[fd], Some(patience())).unwrap(), "nobody is told");
         }
         if client.refresh() == State::Ready {
             break;
@@ -99,7 +99,7 @@ fn an_event_loop_learns_of_a_provider_whatever_comes_before() {
         let guard = Instant::now();
         while client.refresh() != State::Ready {
             assert!(guard.elapsed() < PATIENCE, "nobody is told");
-            let waited = poll::wait_any(&[client.as_arrival_fd().unwrap()], Some(patience()));
+            let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(patience()));
             assert!(waited.unwrap(), "nothing comes");
         }
         assert!(client.as_arrival_fd().is_err(), "there is a session");

@@ -21,7 +21,7 @@ use crate::support::services::services;
 use crate::support::test_server::{
     Dir, Reconciled, patient, provide_with, reconcile, reconcile_session,
 };
-use crate::support::transport::{clock, poll};
+use crate::support::transport::{Os, clock, prelude::*};
 
 /// Set it to run one seed again, for instance the one that failed.
 const SEED: &str = "BELLWIRE_SEED";
@@ -320,7 +320,7 @@ impl<'a> ClientPlan<'a> {
         }
         if !self.session.arm().unwrap() {
             let fd = self.session.as_fd().unwrap();
-            assert!(poll::wait_any(&[fd], Some(patience())).unwrap());
+            assert!(Os::wait_any(&[fd], Some(patience())).unwrap());
         }
         self.take();
     }

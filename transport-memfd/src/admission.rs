@@ -6,6 +6,7 @@ use rustix::fs::{Gid, Mode};
 
 use crate::pass::Channel;
 use crate::peer::{self, Credentials, Group, User};
+use crate::prelude::*;
 
 /// Which users an endpoint admits besides its own user and root, who are always admitted. The endpoint checks the credentials
 /// that the kernel recorded at connect time; the socket's mode also keeps others out where it can.

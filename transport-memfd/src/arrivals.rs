@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bellwire_shm::platform;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::doorbell::Eventfd;
 use crate::fork::OwnerProcess;
 use crate::notify::{self, Notify};
+use crate::prelude::*;
 use crate::reaper;
 
 /// The run directories that this process watches.
@@ -45,22 +47,14 @@ pub(crate) fn touch(socket: &Path) {
     let _ = utimensat(CWD, socket, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Closes the inotify instance that the next wait would use again: a process that has found its provider keeps none from others.
-pub fn release() {
-    // In a child of fork the lock may be held for ever.
-    if let Ok(mut spare) = SPARE.try_lock() {
-        spare.take().into_iter().for_each(|(_, fd)| reaper::reap(fd));
-    }
-}
-
-impl Arrivals {
+impl platform::Arrivals for Arrivals {
     /// Watches a run directory, which need not exist. Check for the endpoint after this call, and after each
     /// [`Arrivals::take`].
     ///
     /// # Errors
     /// `EMFILE` at the limit of open files, or of inotify instances of this user. [`io::ErrorKind::PermissionDenied`] of a
     /// run directory that this user may not read, and others of one that cannot be watched, with what to do.
-    pub fn watch(run_dir: &Path) -> io::Result<Self> {
+    fn watch(run_dir: &Path) -> io::Result<Self> {
         let bell = Arc::new(Eventfd::create()?);
         let watched = Watched::of(run_dir)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -74,11 +68,7 @@ impl Arrivals {
         Ok(Self { epoll, bell, watched })
     }
 
-    /// Consumes what made it readable.
-    ///
-    /// # Errors
-    /// As of [`Arrivals::watch`]: the directory was created since, and cannot be watched.
-    pub fn take(&self) -> io::Result<()> {
+    fn take(&self) -> io::Result<()> {
         // The lock is held while events are consumed and the others rung: none of them finds neither.
         let bells = lock(&self.watched.bells);
         if self.watched.notify.drain() {
@@ -86,6 +76,13 @@ impl Arrivals {
         }
         self.bell.drain();
         self.watched.notify.update(true)
+    }
+
+    fn release() {
+        // In a child of fork the lock may be held for ever.
+        if let Ok(mut spare) = SPARE.try_lock() {
+            spare.take().into_iter().for_each(|(_, fd)| reaper::reap(fd));
+        }
     }
 }
 
@@ -180,7 +177,7 @@ mod tests {
             poll::wait_readable(&[events.1.as_fd()], Some(clock::now())).unwrap().any();
         assert!(!is_readable, "nothing is watched while nobody waits");
         *lock(&SPARE) = Some(events);
-        release();
+        Arrivals::release();
         assert!(lock(&SPARE).is_none());
     }
 

@@ -1,11 +1,14 @@
 //! How to wake a parked peer: a futex on the word that changed, or an eventfd.
 
+use crate::Linux;
+use crate::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicBool, AtomicU32, Ordering};
 use bellwire_core::wire::Doorbell;
+use bellwire_shm::platform;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
@@ -52,18 +55,6 @@ pub struct Eventfd(OwnedFd, OwnerProcess);
 
 /// The name that every transport uses for the object that a peer rings.
 pub type Event = Eventfd;
-
-/// Returns the doorbell that this end asks `peer` to ring when the program wants `wanted`. A process of another user could
-/// fill a shared eventfd, so it gets none, unless this end acts as root.
-pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
-    let shares = peer.user().is_own() || User::own().is_system();
-    if wanted == Doorbell::Eventfd && !shares { Doorbell::Socket } else { wanted }
-}
-
-/// Returns whether this end may ring an eventfd of this peer. Another user's peer could fill it, and the ring would block.
-pub fn may_ring(peer: &Credentials) -> bool {
-    peer.user().is_own() || peer.user().is_system()
-}
 
 impl<'a> FutexWord<'a> {
     #[inline]
@@ -155,23 +146,16 @@ pub(crate) fn wait_in_slices(words: &[(FutexWord<'_>, u32)], deadline: Option<In
     }
 }
 
-impl Eventfd {
-    /// Creates an eventfd with a count of 0.
-    ///
-    /// # Errors
-    /// `EMFILE` and `ENFILE` at the limit of open files.
-    pub fn create() -> Result<Self, Errno> {
+impl platform::Event<Linux> for Eventfd {
+    type Passed<'a> = BorrowedFd<'a>;
+
+    fn create() -> Result<Self, Errno> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| Self(fd, OwnerProcess::current()))
     }
 
-    /// Takes over an eventfd that a peer sent, to ring it.
-    ///
-    /// Any other descriptor goes to the reaper: to write or even to close it might block.
-    ///
-    /// # Errors
-    /// [`VerifyError::NotEventfd`]
-    pub fn from_peer(fd: OwnedFd) -> Result<Self, VerifyError> {
+    /// A descriptor that is no eventfd goes to the reaper: to write or even to close it might block.
+    fn from_peer(fd: OwnedFd) -> Result<Self, VerifyError> {
         if is_eventfd(fd.as_fd()) {
             return Ok(Self(fd, OwnerProcess::current()));
         }
@@ -179,25 +163,20 @@ impl Eventfd {
         Err(VerifyError::NotEventfd)
     }
 
-    /// Returns the descriptor that the peer gets, to ring it.
-    ///
-    /// # Errors
-    /// None.
-    pub fn for_peer(&self) -> Result<BorrowedFd<'_>, Errno> {
+    fn for_peer(&self) -> Result<BorrowedFd<'_>, Errno> {
         Ok(self.as_fd())
     }
 
-    /// Rings. A full counter means that it was rung already. In a child of fork, which shares the eventfd, this does nothing.
-    pub fn ring(&self) {
+    /// In a child of fork, which shares the eventfd, this does nothing.
+    fn ring(&self) {
         if !self.1.is_owner_process() {
             return;
         }
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Resets the count and returns whether there were rings. Does not block, even if a peer that shares the eventfd made it
-    /// blocking and resets the count first.
-    pub fn drain(&self) -> bool {
+    /// Does not block, even if a peer that shares the eventfd made it blocking and resets the count first.
+    fn drain(&self) -> bool {
         if !self.1.is_owner_process() {
             return false;
         }
@@ -205,6 +184,18 @@ impl Eventfd {
         // RWF_NOWAIT does not depend on the file description's flags.
         let bufs = &mut [IoSliceMut::new(&mut count)];
         matches!(preadv2(&self.0, bufs, u64::MAX, ReadWriteFlags::NOWAIT), Ok(8))
+    }
+
+    /// Returns the doorbell that this end asks `peer` to ring when the program wants `wanted`. A process of another user could
+    /// fill a shared eventfd, so it gets none, unless this end acts as root.
+    fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
+        let shares = peer.user().is_own() || User::own().is_system();
+        if wanted == Doorbell::Eventfd && !shares { Doorbell::Socket } else { wanted }
+    }
+
+    /// Returns whether this end may ring an eventfd of this peer. Another user's peer could fill it, and the ring would block.
+    fn may_ring(peer: &Credentials) -> bool {
+        peer.user().is_own() || peer.user().is_system()
     }
 }
 

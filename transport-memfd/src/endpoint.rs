@@ -6,10 +6,13 @@ mod inherited;
 mod lock;
 mod run_dir;
 
+use crate::Linux;
+use crate::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use bellwire_core::ServiceName;
+use bellwire_core::{Instant, ServiceName};
+use bellwire_shm::platform;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -20,11 +23,13 @@ use crate::admission::Admission;
 use crate::arrivals;
 use crate::fork::ForkGuard;
 use crate::pass::Channel;
+use crate::peer::User;
 use crate::peer::own_uid;
+pub use bellwire_shm::{ListError, Liveness};
 pub use connect::{ConnectError, connect, connect_trusting};
-pub use error::{BindError, ListError, RunDirError};
+pub use error::{BindError, RunDirError};
 pub use inherited::{InheritError, Inherited, inherited};
-pub use lock::{EndpointInfo, Liveness, list, lock_path};
+pub use lock::{EndpointInfo, list, lock_path};
 pub use run_dir::{default_run_dir, owner_trusted_by_root, prepare_run_dir};
 use run_dir::{not_given, prepare_for};
 
@@ -88,20 +93,6 @@ impl Endpoint {
         let endpoint = Self::reserve(run_dir, service, admission, false)?;
         endpoint.start_listening()?;
         Ok(endpoint)
-    }
-
-    /// Takes the name without listening: until [`Endpoint::listen`], clients find nobody there, and wait for it as for a
-    /// provider that is absent. With `group_may_write`, a run directory is accepted whose group may replace what is in it.
-    ///
-    /// # Errors
-    /// As [`Endpoint::bind_admitting`].
-    pub fn reserve(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission,
-        group_may_write: bool,
-    ) -> Result<Self, BindError> {
-        Self::bind_by(run_dir, service, admission, group_may_write, None)
     }
 
     fn start_listening(&self) -> Result<(), BindError> {
@@ -172,29 +163,6 @@ impl Endpoint {
             .map_err(failed)
     }
 
-    /// Returns whether clients find it by its name: its socket and its lock are where they were created.
-    pub fn is_in_place(&self) -> bool {
-        self.is_socket_in_place() && self.holds_lock()
-    }
-
-    /// Takes the name again if the socket or the lock is gone or was replaced by another file, and listens there; creates the
-    /// run directory again if needed. Clients that wait at the old socket are turned away and connect again.
-    ///
-    /// # Errors
-    /// As [`Endpoint::bind`]: another process may have taken the name meanwhile. Then this endpoint is unchanged.
-    pub fn take_place(&mut self) -> Result<(), BindError> {
-        let Some(run_dir) = self.path.parent() else { return Ok(()) };
-        let system = |source: std::io::Error| BindError::System {
-            path: self.path.clone(),
-            source: Errno::from_io_error(&source).unwrap_or(Errno::INVAL),
-        };
-        let held =
-            if self.holds_lock() { Some(self.lock.try_clone().map_err(system)?) } else { None };
-        let (admission, group_may_write) = (&self.admission, self.group_may_write);
-        *self = Self::bind_by(run_dir, self.service, admission, group_may_write, held)?;
-        self.start_listening()
-    }
-
     fn holds_lock(&self) -> bool {
         let path = self.path.parent().map(|dir| lock_path(dir, self.service));
         let named = path.and_then(|path| no_follow(&path).ok());
@@ -208,24 +176,58 @@ impl Endpoint {
         no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode)
     }
 
-    /// Listens, and wakes the clients that wait for that. At most `most` plus one connections wait for accept; the next one
-    /// fails with [`ConnectError::Busy`]. Called again, it changes that number. The kernel caps it at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
-    ///
-    /// # Errors
-    /// None on a socket that is bound.
-    pub fn listen(&self, most: u32) -> Result<(), Errno> {
+    /// Returns the socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl platform::Endpoint<Linux> for Endpoint {
+    fn reserve(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        group_may_write: bool,
+    ) -> Result<Self, BindError> {
+        Self::bind_by(run_dir, service, admission, group_may_write, None)
+    }
+
+    fn inherit(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        group_may_write: bool,
+        inherited: &Inherited,
+    ) -> Result<Self, BindError> {
+        Self::at_inherited(run_dir, service, admission, group_may_write, inherited)
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.is_socket_in_place() && self.holds_lock()
+    }
+
+    fn take_place(&mut self) -> Result<(), BindError> {
+        let Some(run_dir) = self.path.parent() else { return Ok(()) };
+        let system = |source: std::io::Error| BindError::System {
+            path: self.path.clone(),
+            source: Errno::from_io_error(&source).unwrap_or(Errno::INVAL),
+        };
+        let held =
+            if self.holds_lock() { Some(self.lock.try_clone().map_err(system)?) } else { None };
+        let (admission, group_may_write) = (&self.admission, self.group_may_write);
+        *self = Self::bind_by(run_dir, self.service, admission, group_may_write, held)?;
+        self.start_listening()
+    }
+
+    /// The kernel caps `most` at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)); beyond it
+    /// connecting fails with [`ConnectError::Busy`].
+    fn listen(&self, most: u32) -> Result<(), Errno> {
         rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))?;
         arrivals::touch(&self.path);
         Ok(())
     }
 
-    /// Accepts a waiting connection; returns `None` if there is none. Does not block. The channel is non-blocking and
-    /// `CLOEXEC`.
-    ///
-    /// # Errors
-    /// `EMFILE` and `ENFILE` at the limit of open files: the connection keeps waiting. Connections that were closed meanwhile
-    /// are skipped without an error.
-    pub fn accept(&self) -> Result<Option<Channel>, Errno> {
+    fn accept(&self) -> Result<Option<Channel>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             match Channel::open(|| rustix::net::accept_with(&self.socket, flags)) {
@@ -241,9 +243,9 @@ impl Endpoint {
         }
     }
 
-    /// Refuses further connections with `ECONNREFUSED`, by [`shutdown(2)`](https://man7.org/linux/man-pages/man2/shutdown.2.html),
-    /// and closes those that wait for accept. At an inherited socket they go on waiting, for the successor.
-    pub fn turn_away(&self) {
+    /// Refuses connections with `ECONNREFUSED`, by [`shutdown(2)`](https://man7.org/linux/man-pages/man2/shutdown.2.html). At an
+    /// inherited socket clients go on waiting, for the successor.
+    fn turn_away(&self) {
         if self.is_inherited {
             return;
         }
@@ -253,14 +255,25 @@ impl Endpoint {
         }
     }
 
-    /// Returns the service.
-    pub fn service(&self) -> ServiceName {
+    fn service(&self) -> ServiceName {
         self.service
     }
 
-    /// Returns the socket's path.
-    pub fn path(&self) -> &Path {
-        &self.path
+    fn connect(
+        run_dir: &Path,
+        service: ServiceName,
+        owners: &[User],
+        until: Option<Instant>,
+    ) -> Result<Channel, ConnectError> {
+        connect_trusting(run_dir, service, owners, until)
+    }
+
+    fn inherited() -> Result<Vec<Inherited>, InheritError> {
+        inherited()
+    }
+
+    fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
+        list(run_dir)
     }
 }
 

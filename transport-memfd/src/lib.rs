@@ -13,6 +13,7 @@
 //! endpoint · notify · arrivals the name on disk; noticing that it is gone, or there
 //! fork                         what a child inherits
 //! link · watch                 one end of a session: the core's `Port`; waking readers of a board
+//! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! observe                      sessions of other processes (feature `observe`)
 //! doctor                       checks that the machine has the required features (feature `doctor`)
@@ -46,6 +47,7 @@ pub mod object;
 pub mod observe;
 pub mod pass;
 pub mod peer;
+mod platform;
 pub mod poll;
 #[cfg(feature = "tokio")]
 pub mod ready;
@@ -56,3 +58,12 @@ pub mod shortage;
 pub mod snapshot;
 mod spare;
 pub mod watch;
+
+pub use bellwire_shm::LifeState;
+pub use platform::Linux;
+
+/// The functions of this transport's types, which are those of traits.
+pub mod prelude {
+    pub use crate::object::AsObject;
+    pub use bellwire_shm::platform::prelude::*;
+}

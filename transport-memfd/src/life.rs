@@ -23,7 +23,10 @@ use std::sync::Arc;
 
 use bellwire_core::sync::{AtomicU32, Ordering};
 pub use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
+use bellwire_shm::LifeState;
+use bellwire_shm::platform;
 
+use crate::Linux;
 use crate::fork::OwnerProcess;
 use crate::mapping::Mapping;
 use crate::region::OwnRegion;
@@ -38,17 +41,6 @@ const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
 thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The state of a peer's life word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LifeState {
-    /// A thread holds it; the kernel will mark it and wake a waiter when that thread ends.
-    Alive,
-    /// The thread that held it has ended.
-    Died,
-    /// No thread holds it: it carries no information about the peer.
-    Unarmed,
 }
 
 /// A life word that this thread holds. Drop it on the same thread (it is not `Send`): the peer then sees
@@ -78,40 +70,42 @@ pub const fn life_state(word: u32) -> LifeState {
     }
 }
 
-/// Arms the life word of `page` for the calling thread, at most once per page. From then on its bytes belong to the lock: see
-/// [`OwnRange::take_life`](bellwire_shm::OwnRange::take_life).
-///
-/// Returns `None` if it was armed before, if this thread holds [`MAX_PER_THREAD`] already, or if the C library refuses or has
-/// mutexes of another layout. The session works without it: the peer then uses time slices.
-pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
-    if HELD.get() >= MAX_PER_THREAD {
-        return None;
-    }
-    let (mapping, at) = page.take_life()?;
-    let word = at.cast();
-    // SAFETY: the bytes are mapped as long as `mapping`, which the lock keeps, and `take_life` gave them to nobody else.
-    unsafe { robust::lock(word) }?;
-    HELD.set(HELD.get() + 1);
-    let lock = LifeLock {
-        word,
-        _mapping: mapping,
-        owner_process: OwnerProcess::current(),
-        not_send: PhantomData,
-    };
-    // Another C library may have another layout: the drop unlocks.
-    if lock.word().load(Ordering::Relaxed) & FUTEX_TID_MASK != thread_id() {
-        return None;
-    }
-    // Set in advance, or the kernel marks the word at the thread's death and wakes nobody. It also makes the unlock wake.
-    // Release pairs with nothing: the peer only compares the word.
-    lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
-    Some(lock)
-}
-
 impl LifeLock {
     fn word(&self) -> &AtomicU32 {
         // SAFETY: aligned and mapped as long as `self`; whoever else changes it, changes it atomically.
         unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
+    }
+}
+
+impl platform::LifeLock<Linux> for LifeLock {
+    /// Arms the life word of `page` for the calling thread, at most once per page. From then on its bytes belong to the lock: see
+    /// [`OwnRange::take_life`](bellwire_shm::OwnRange::take_life).
+    ///
+    /// Returns `None` if it was armed before, if this thread holds [`MAX_PER_THREAD`] already, or if the C library refuses or has
+    /// mutexes of another layout. The session works without it: the peer then uses time slices.
+    fn hold(page: &OwnRegion) -> Option<Self> {
+        if HELD.get() >= MAX_PER_THREAD {
+            return None;
+        }
+        let (mapping, at) = page.take_life()?;
+        let word = at.cast();
+        // SAFETY: the bytes are mapped as long as `mapping`, which the lock keeps, and `take_life` gave them to nobody else.
+        unsafe { robust::lock(word) }?;
+        HELD.set(HELD.get() + 1);
+        let lock = Self {
+            word,
+            _mapping: mapping,
+            owner_process: OwnerProcess::current(),
+            not_send: PhantomData,
+        };
+        // Another C library may have another layout: the drop unlocks.
+        if lock.word().load(Ordering::Relaxed) & FUTEX_TID_MASK != thread_id() {
+            return None;
+        }
+        // Set in advance, or the kernel marks the word at the thread's death and wakes nobody. It also makes the unlock wake.
+        // Release pairs with nothing: the peer only compares the word.
+        lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
+        Some(lock)
     }
 }
 

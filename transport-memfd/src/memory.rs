@@ -58,7 +58,7 @@ fn addresses_left() -> Option<u64> {
 
 /// Returns how many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)).
 /// Beyond that the allocator gets no memory either. `None` if the system does not report it.
-pub fn most_maps() -> Option<usize> {
+pub fn max_maps() -> Option<usize> {
     fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 

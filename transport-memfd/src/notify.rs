@@ -8,9 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use bellwire_shm::platform;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
+use crate::Linux;
 use crate::reaper;
 
 /// What happens in a directory when the next one on the path goes.
@@ -31,16 +33,6 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Watches a run directory for files that go or are replaced. Returns `None` if that is not possible: then changes go
-    /// unnoticed.
-    pub fn watch(run_dir: &Path) -> Option<Self> {
-        // Others can only create files of other names: only a rename can replace ours.
-        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let notify = Self::new(create().ok()?, run_dir, within).ok()?;
-        let _ = notify.update(false);
-        Some(notify)
-    }
-
     /// From its first [`Notify::update`] on, watches a run directory for endpoints that begin to listen: see
     /// [`touch`](crate::arrivals::touch).
     pub(crate) fn of_arrivals(fd: OwnedFd, run_dir: &Path) -> io::Result<Self> {
@@ -62,13 +54,6 @@ impl Notify {
         }
         self.drain();
         self.fd.take()
-    }
-
-    /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
-    /// call. `is_missing` says that some of them were not there before: then nothing else tells that the directory goes.
-    pub fn take(&self, is_missing: bool) {
-        self.drain();
-        let _ = self.update(is_missing);
     }
 
     /// Consumes the events. Returns whether there were any.
@@ -126,6 +111,25 @@ impl Notify {
     }
 }
 
+impl platform::Notify<Linux> for Notify {
+    fn watch(run_dir: &Path) -> Option<Self> {
+        // Others can only create files of other names: only a rename can replace ours.
+        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let notify = Self::new(create().ok()?, run_dir, within).ok()?;
+        let _ = notify.update(false);
+        Some(notify)
+    }
+
+    fn changed(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn take(&self, is_missing: bool) {
+        self.drain();
+        let _ = self.update(is_missing);
+    }
+}
+
 /// Creates an inotify instance, of which a user has few.
 ///
 /// # Errors
@@ -178,6 +182,7 @@ mod tests {
     use super::*;
     use crate::clock;
     use crate::poll::wait_readable;
+    use crate::prelude::*;
 
     #[test]
     fn a_directory_whose_file_is_open_is_noticed_when_it_goes() {

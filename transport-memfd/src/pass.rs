@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bellwire_shm::platform;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
@@ -12,6 +13,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg,
 };
 
+use crate::Linux;
 use crate::fork::ForkGuard;
 use crate::{clock, poll, reaper};
 pub use bellwire_shm::HandleCountError;
@@ -262,37 +264,28 @@ fn receive_message(
 }
 
 impl Channel {
-    /// Whether a client of netipc can be at the other end.
-    pub const CARRIES_NETIPC: bool = true;
-
     /// Creates a channel from the socket that `open` opens; no child of fork ever has it.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
         ForkGuard::open(open).map(|(kept, fd)| Self { kept, fd })
     }
+}
 
-    /// Returns a descriptor to wait for: readable while there is a message or the other end is closed.
-    pub fn arrived(&self) -> BorrowedFd<'_> {
+impl platform::Channel<Linux> for Channel {
+    const CARRIES_NETIPC: bool = true;
+
+    fn arrived(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Sends `bytes` as one message, with `fds`.
-    ///
-    /// # Errors
-    /// [`SendError`]: nothing of the message was sent.
-    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+    fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
         send(self.fd.as_fd(), bytes, fds)
     }
 
-    /// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
-    ///
-    /// # Errors
-    /// [`ReceiveError`]: every received descriptor went to the reaper.
-    pub fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
+    fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
         receive(self.fd.as_fd(), buf, max_fds)
     }
 
-    /// Closes the channel on the reaper thread: the peer may have queued descriptors on it whose close blocks.
-    pub fn reap(self) {
+    fn reap(self) {
         let Self { kept, fd: socket } = self;
         drop(kept);
         // Nothing can be queued from here on, so an empty socket cannot block.
@@ -331,6 +324,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+    use crate::prelude::*;
 
     #[test]
     fn a_message_without_bytes_is_not_the_end() {

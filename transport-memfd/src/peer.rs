@@ -12,9 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use bellwire_shm::platform;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::Linux;
 use crate::pass::Channel;
 use crate::{clock, poll};
 
@@ -123,36 +125,37 @@ macro_rules! numbers {
 
 numbers!(User: "uid", Group: "gid");
 
-impl Credentials {
-    /// Returns the process, if known.
-    pub const fn pid(&self) -> Option<u32> {
+impl platform::Credentials<Linux> for Credentials {
+    type ConfirmError = Errno;
+
+    fn of(channel: &Channel) -> Result<Self, Errno> {
+        credentials(channel)
+    }
+
+    fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Returns the user.
-    pub const fn user(&self) -> User {
+    fn user(&self) -> User {
         User(self.uid)
     }
 
-    /// Returns whether the peer acts as the user of this process, as root, or as one of `users`.
-    pub fn is_among(&self, users: &[User]) -> bool {
+    fn is_among(&self, users: &[User]) -> bool {
         let user = self.user();
         !self.overflow && (user.is_own() || user.is_system() || users.contains(&user))
     }
 
-    /// Returns the credentials that are certain once the peer has sent a message: unchanged, since the kernel recorded them
-    /// at connect time.
-    ///
-    /// # Errors
-    /// None.
-    pub const fn confirm(self, _: &mut Channel) -> Result<Self, Errno> {
+    fn confirm(self, _: &mut Channel) -> Result<Self, Errno> {
         Ok(self)
     }
 }
 
-impl Process {
-    /// Returns whether the process has ended; a zombie has. Does not block.
-    pub fn has_exited(&self) -> bool {
+impl platform::Process<Linux> for Process {
+    fn watch(channel: &Channel) -> Option<Self> {
+        peer_pidfd(channel.as_fd())
+    }
+
+    fn has_exited(&self) -> bool {
         let mut ended = [poll::readable(self.as_fd())];
         poll::wait(&mut ended, Some(clock::now())).is_ok_and(poll::Ready::any)
     }
@@ -168,11 +171,6 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// Returns the process at the other end, to wait for its end: see [`peer_pidfd`].
-pub fn watch(channel: &Channel) -> Option<Process> {
-    peer_pidfd(channel.as_fd())
 }
 
 /// Reads the credentials of a connected socket's peer.

@@ -9,11 +9,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellwire_core::sync::AtomicU32;
+use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
 use memfd::FileSeal;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::Linux;
 use crate::doorbell::FutexWord;
 use crate::lease::Watch;
 use crate::mapping::Mapping;
@@ -45,54 +47,6 @@ pub struct PeerRegion {
 }
 
 impl OwnRegion {
-    /// Creates `size` zeroed bytes, lets `init` write the constant part, and seals them. Also returns the descriptor: send it
-    /// to the peer, then drop it.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed. Beyond a memory cgroup's limit the kernel kills the process instead, so bound
-    /// `size`.
-    pub fn create(
-        name: &str,
-        size: usize,
-        init: impl FnOnce(&Self),
-    ) -> Result<(Self, OwnedFd), RegionError> {
-        let (memfd, mapping) = sealed::make(name, size)?;
-        // SAFETY: a shared mapping of whole pages for reading and writing, which lives as long as the region and is
-        // reached through this alone, but for the life lock's words, which the kernel and atomics write.
-        let range = unsafe { OwnRange::new(mapping.start(), mapping.len()) };
-        let region = Self { range, mapping: Arc::new(mapping), loan: None };
-        init(&region);
-        // Sealed after mapping, or the owner would be locked out; sealed before sending, or the peer could write.
-        sealed::seal(
-            &memfd,
-            &[
-                FileSeal::SealShrink,
-                FileSeal::SealGrow,
-                FileSeal::SealFutureWrite,
-                FileSeal::SealSeal,
-            ],
-        )?;
-        Ok((region, memfd.into_file().into()))
-    }
-
-    /// Creates memory as [`OwnRegion::create`] does, charged to a peer's quota until no peer has it any more.
-    ///
-    /// # Errors
-    /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
-    pub fn lend(
-        account: &LoanAccount,
-        name: &str,
-        size: usize,
-        init: impl FnOnce(&Self),
-    ) -> Result<(Self, OwnedFd), RegionError> {
-        let charge = account.quota.charge_lent(size as u64, clock::now())?;
-        let (mut region, memfd) = Self::create(name, size, init)?;
-        let watched = if account.is_watching { Watch::begin(memfd.as_fd()) } else { None };
-        let (watch, passed) = watched.unzip();
-        region.loan = Some(Watch::loan(watch, charge));
-        Ok((region, passed.unwrap_or(memfd)))
-    }
-
     /// Wakes one thread that is parked on the low half of the word at `offset` and returns whether there was one.
     #[inline]
     pub fn wake_one(&self, offset: usize) -> bool {
@@ -117,18 +71,47 @@ impl OwnRegion {
     }
 }
 
-impl PeerRegion {
-    /// Checks a peer's memfd and maps it read-only. Closes the descriptor either way; a refused one on the reaper thread.
-    ///
-    /// It must hold the seals `SHRINK`, `GROW`, `SEAL`, and `FUTURE_WRITE` or `WRITE`; be a regular file of exactly
-    /// `expected_size` bytes with all pages allocated; and not use hugetlbfs pages.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub fn verify_and_map(fd: OwnedFd, expected_size: usize) -> Result<Self, VerifyError> {
-        Self::check_and_map(fd.as_fd(), expected_size).inspect_err(|_| reaper::reap(fd))
+impl platform::OwnRegion<Linux> for OwnRegion {
+    fn create(
+        name: &str,
+        size: usize,
+        init: impl FnOnce(&Self),
+    ) -> Result<(Self, OwnedFd), RegionError> {
+        let (memfd, mapping) = sealed::make(name, size)?;
+        // SAFETY: a shared mapping of whole pages for reading and writing, which lives as long as the region and is
+        // reached through this alone, but for the life lock's words, which the kernel and atomics write.
+        let range = unsafe { OwnRange::new(mapping.start(), mapping.len()) };
+        let region = Self { range, mapping: Arc::new(mapping), loan: None };
+        init(&region);
+        // Sealed after mapping, or the owner would be locked out; sealed before sending, or the peer could write.
+        sealed::seal(
+            &memfd,
+            &[
+                FileSeal::SealShrink,
+                FileSeal::SealGrow,
+                FileSeal::SealFutureWrite,
+                FileSeal::SealSeal,
+            ],
+        )?;
+        Ok((region, memfd.into_file().into()))
     }
 
+    fn lend(
+        account: &LoanAccount,
+        name: &str,
+        size: usize,
+        init: impl FnOnce(&Self),
+    ) -> Result<(Self, OwnedFd), RegionError> {
+        let charge = account.quota.charge_lent(size as u64, clock::now())?;
+        let (mut region, memfd) = Self::create(name, size, init)?;
+        let watched = if account.is_watching { Watch::begin(memfd.as_fd()) } else { None };
+        let (watch, passed) = watched.unzip();
+        region.loan = Some(Watch::loan(watch, charge));
+        Ok((region, passed.unwrap_or(memfd)))
+    }
+}
+
+impl PeerRegion {
     /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the descriptor to the caller.
     pub(crate) fn check_and_map(
         fd: BorrowedFd<'_>,
@@ -153,6 +136,19 @@ impl PeerRegion {
         // SAFETY: aligned, and mapped for reading as long as `self`; this process loads it as atomics only, and a
         // `FutexWord` can do nothing else.
         FutexWord::new(unsafe { self.range.low_half(offset).cast::<AtomicU32>().as_ref() })
+    }
+}
+
+impl platform::PeerRegion<Linux> for PeerRegion {
+    /// Checks a peer's memfd and maps it read-only. Closes the descriptor either way; a refused one on the reaper thread.
+    ///
+    /// It must hold the seals `SHRINK`, `GROW`, `SEAL`, and `FUTURE_WRITE` or `WRITE`; be a regular file of exactly
+    /// `expected_size` bytes with all pages allocated; and not use hugetlbfs pages.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
+    fn verify_and_map(fd: OwnedFd, expected_size: usize) -> Result<Self, VerifyError> {
+        Self::check_and_map(fd.as_fd(), expected_size).inspect_err(|_| reaper::reap(fd))
     }
 }
 

@@ -4,12 +4,15 @@
 )]
 //! Memory that is never written again: published once, mapped by many.
 
+use crate::Linux;
+use crate::prelude::*;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, Quota};
 use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
@@ -73,20 +76,15 @@ enum Bytes {
 /// unmapping it; 140 KiB take half the time, and from 1 MiB on it takes as long (`docs/adr/0031-snapshot-prefetch.md`).
 const COPIED_UP_TO: usize = 256 << 10;
 
-impl SnapshotBuilder {
-    /// Allocates `len` zeroed bytes. The file size is `len` rounded up to whole pages, at least one.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed.
-    pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
+impl platform::SnapshotBuilder<Linux> for SnapshotBuilder {
+    fn create(name: &str, len: usize) -> Result<Self, RegionError> {
         let too_large = RegionError::Allocate { size: len as u64, source: Errno::FBIG };
         let size = file_size(len).ok_or(too_large)?;
         let (memfd, mapping) = sealed::make(name, size)?;
         Ok(Self { mapping, memfd, len })
     }
 
-    /// Returns the bytes, to be filled.
-    pub fn bytes(&mut self) -> &mut [u8] {
+    fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes of a mapping that lives as long as `self` and is borrowed mutably. The
         // descriptor has not left this struct, so nobody else has the memory mapped.
         unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr(), self.len) }
@@ -98,7 +96,7 @@ impl SnapshotBuilder {
     /// # Errors
     /// [`RegionError::Seal`]; `EBUSY` means that they are mapped for writing elsewhere, or that their pages were pinned for
     /// over a second.
-    pub fn seal(self) -> Result<Snapshot, RegionError> {
+    fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, memfd, len } = self;
         // Any live writable mapping, including our own, makes F_SEAL_WRITE fail.
         drop(mapping);
@@ -107,34 +105,12 @@ impl SnapshotBuilder {
 }
 
 impl Snapshot {
-    /// Creates a snapshot that holds a copy of `bytes`.
-    ///
-    /// Below 2 MiB this writes to the file instead of mapping it: a third of the cost, since no page is cleared first or
-    /// faulted in.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed.
-    pub fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
-        if bytes.is_empty() || bytes.len() >= HUGE {
-            let mut builder = SnapshotBuilder::create(name, bytes.len())?;
-            builder.bytes().copy_from_slice(bytes);
-            return builder.seal();
-        }
-        let size = file_size(bytes.len()).unwrap_or(HUGE);
-        Self::sealed(sealed::make_of(name, bytes, size)?, bytes.len())
-    }
-
     fn sealed(memfd: Memfd, len: usize) -> Result<Self, RegionError> {
         sealed::seal(
             &memfd,
             &[FileSeal::SealWrite, FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealSeal],
         )?;
         Ok(Self { fd: Arc::new(memfd.into_file().into()), len, lent: Mutex::default() })
-    }
-
-    /// Returns the length in bytes.
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// Returns whether it has no bytes.
@@ -172,20 +148,35 @@ impl Snapshot {
         let map = self.map().map_err(|_| RegionError::Map { size, source: Errno::NOMEM })?;
         Ok(Self::copy_of("bellwire-snapshot", &map)?.fd)
     }
+}
 
-    /// Copies the snapshot into private memory.
+impl platform::Snapshot<Linux> for Snapshot {
+    /// Creates a snapshot that holds a copy of `bytes`.
+    ///
+    /// Below 2 MiB this writes to the file instead of mapping it: a third of the cost, since no page is cleared first or
+    /// faulted in.
     ///
     /// # Errors
-    /// As [`pread(2)`](https://man7.org/linux/man-pages/man2/pread.2.html).
-    pub fn to_vec(&self) -> Result<Vec<u8>, Errno> {
+    /// [`RegionError`] says which step failed.
+    fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
+        if bytes.is_empty() || bytes.len() >= HUGE {
+            let mut builder = SnapshotBuilder::create(name, bytes.len())?;
+            builder.bytes().copy_from_slice(bytes);
+            return builder.seal();
+        }
+        let size = file_size(bytes.len()).unwrap_or(HUGE);
+        Self::sealed(sealed::make_of(name, bytes, size)?, bytes.len())
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn to_vec(&self) -> Result<Vec<u8>, Errno> {
         copy_of(self.fd.as_fd(), self.len)
     }
 
-    /// Maps the snapshot for reading in this process.
-    ///
-    /// # Errors
-    /// [`VerifyError::System`] when the kernel refuses.
-    pub fn map(&self) -> Result<SnapshotMap, VerifyError> {
+    fn map(&self) -> Result<SnapshotMap, VerifyError> {
         let size = file_size(self.len).ok_or(VerifyError::System { source: Errno::FBIG })?;
         SnapshotMap::map(self.fd.as_fd(), size, self.len)
     }

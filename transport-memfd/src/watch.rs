@@ -1,5 +1,8 @@
 //! Wakes clients that wait for a board to change.
 
+use bellwire_shm::platform;
+
+use crate::Linux;
 use crate::link::Link;
 use crate::region::OwnRegion;
 
@@ -7,12 +10,10 @@ use crate::region::OwnRegion;
 #[derive(Debug, Default)]
 pub struct Watchers(());
 
-impl Watchers {
-    /// Registers a session's client.
-    pub fn join(&self, _: &Link) {}
+impl platform::Watchers<Linux> for Watchers {
+    fn join(&self, _: &Link) {}
 
-    /// Wakes all clients when the word at `offset` of `board` has changed: one system call, however many there are.
-    pub fn wake(&self, board: &OwnRegion, offset: usize) {
+    fn wake(&self, board: &OwnRegion, offset: usize) {
         board.wake_all(offset);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::pass::Channel;
 use crate::peer::{Credentials, Group, User};
+use crate::prelude::*;
 
 /// Which users an endpoint admits besides its own user and the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::path::Path;
 use std::time::SystemTime;
 
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE};
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_WRITE,
@@ -29,16 +30,8 @@ pub(crate) fn touch(lock: &File) {
     let _ = lock.set_modified(SystemTime::now());
 }
 
-/// Keeps nothing for the next wait.
-pub const fn release() {}
-
-impl Arrivals {
-    /// Watches a run directory, or its nearest existing ancestor. Check for the endpoint after this call, and after each
-    /// [`Arrivals::take`].
-    ///
-    /// # Errors
-    /// The system cannot watch it.
-    pub fn watch(run_dir: &Path) -> io::Result<Self> {
+impl platform::Arrivals for Arrivals {
+    fn watch(run_dir: &Path) -> io::Result<Self> {
         let run_dir = std::path::absolute(run_dir)?;
         let dir = run_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(&run_dir);
         let path: Vec<u16> = dir.as_os_str().encode_wide().chain(iter::once(0)).collect();
@@ -54,15 +47,14 @@ impl Arrivals {
         Ok(Self(handle))
     }
 
-    /// Consumes what signalled it.
-    ///
-    /// # Errors
-    /// No further change is noticed.
-    pub fn take(&self) -> io::Result<()> {
+    fn take(&self) -> io::Result<()> {
         // SAFETY: it is a change notification that is open.
         let is_watched = unsafe { FindNextChangeNotification(self.0) };
         if is_watched == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+
+    /// Keeps nothing for the next wait.
+    fn release() {}
 }
 
 impl AsHandle for Arrivals {

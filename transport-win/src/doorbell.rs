@@ -1,12 +1,15 @@
 #![allow(unsafe_code, reason = "CreateEventW, SetEvent and ResetEvent")]
 //! How to wake a parked peer: an event object.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::Doorbell;
+use bellwire_shm::platform;
 use windows_sys::Win32::System::Threading::{
     CreateEventW, EVENT_MODIFY_STATE, ResetEvent, SetEvent,
 };
@@ -38,64 +41,15 @@ struct Cancelling {
     event: OnceLock<Event>,
 }
 
-/// Returns the doorbell that this end asks `peer` to ring: an event, whatever is `wanted`. It costs no more than another
-/// doorbell and harms nobody.
-pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
-    let _ = (wanted, peer);
-    Doorbell::Eventfd
-}
-
-/// Returns whether this end may ring an event of this peer: always, since ringing never waits.
-pub fn may_ring(peer: &Credentials) -> bool {
-    let _ = peer;
-    true
-}
-
 impl Event {
-    /// Creates an event that is not set. A wait resets it (auto-reset).
-    ///
-    /// # Errors
-    /// At the limit of handles or memory.
-    pub fn create() -> Result<Self, OsError> {
-        Self::new(false)
-    }
-
     /// Creates an event that is not set and that stays set until it is reset (manual-reset).
     pub(crate) fn lasting() -> Result<Self, OsError> {
         Self::new(true)
     }
 
-    /// Takes over an event handle that a peer sent, to ring it. If the peer sends a handle of another type, it gets no rings:
-    /// setting it fails and never waits.
-    ///
-    /// # Errors
-    /// None.
-    pub fn from_peer(handle: OwnedHandle) -> Result<Self, VerifyError> {
-        Ok(Self::of(handle))
-    }
-
     /// Takes over an event handle of this process.
     pub(crate) const fn of(handle: OwnedHandle) -> Self {
         Self(handle)
-    }
-
-    /// Returns a handle for the peer that can only ring.
-    ///
-    /// # Errors
-    /// At the limit of handles or memory.
-    pub fn for_peer(&self) -> Result<OwnedHandle, OsError> {
-        duplicate(&self.0, Access::Only(EVENT_MODIFY_STATE))
-    }
-
-    /// Rings. An event that is already set stays set.
-    pub fn ring(&self) {
-        // SAFETY: the handle is open; one of something else is an error, with nobody to tell.
-        let _ = unsafe { SetEvent(self.0.as_raw_handle()) };
-    }
-
-    /// Resets the event and returns whether it was set. Does not wait.
-    pub fn drain(&self) -> bool {
-        matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
     }
 
     pub(crate) fn reset(&self) {
@@ -113,6 +67,46 @@ impl Event {
         }
         // SAFETY: made just now; nobody else knows it.
         Ok(Self(unsafe { OwnedHandle::from_raw_handle(handle) }))
+    }
+}
+
+impl platform::Event<Windows> for Event {
+    type Passed<'a> = OwnedHandle;
+
+    /// A wait resets the event (auto-reset).
+    fn create() -> Result<Self, OsError> {
+        Self::new(false)
+    }
+
+    /// A handle of another type gets no rings: setting it fails and never waits.
+    fn from_peer(handle: OwnedHandle) -> Result<Self, VerifyError> {
+        Ok(Self::of(handle))
+    }
+
+    fn for_peer(&self) -> Result<OwnedHandle, OsError> {
+        duplicate(&self.0, Access::Only(EVENT_MODIFY_STATE))
+    }
+
+    fn ring(&self) {
+        // SAFETY: the handle is open; one of something else is an error, with nobody to tell.
+        let _ = unsafe { SetEvent(self.0.as_raw_handle()) };
+    }
+
+    fn drain(&self) -> bool {
+        matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
+    }
+
+    /// Returns the doorbell that this end asks `peer` to ring: an event, whatever is `wanted`. It costs no more than another
+    /// doorbell and harms nobody.
+    fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
+        let _ = (wanted, peer);
+        Doorbell::Eventfd
+    }
+
+    /// Returns whether this end may ring an event of this peer: always, since ringing never waits.
+    fn may_ring(peer: &Credentials) -> bool {
+        let _ = peer;
+        true
     }
 }
 

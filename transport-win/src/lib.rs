@@ -9,11 +9,12 @@
 //! mapping · section                        a mapped view, a section object
 //! shortage · memory                        what to do when a resource is lacking; how much memory there is
 //! region · snapshot                        memory with one writer, or with none any more
-//! doorbell · life · poll                   waking, noticing death, waiting for handles
+//! doorbell · poll                          waking, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages and their handles
 //! endpoint · arrivals                      the name; noticing that it is there
-//! fork · notify                            empty, since there is no fork and no file to lose
+//! fork                                     empty, since there is no fork
 //! link · watch                             one end of a session: the core's `Port`; waking readers of a board
+//! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
 //! doctor                                   checks that the machine has the required features (feature `doctor`)
@@ -35,11 +36,9 @@ pub mod doorbell;
 pub mod endpoint;
 pub mod fork;
 mod handle;
-pub mod life;
 pub mod link;
 mod mapping;
 pub mod memory;
-pub mod notify;
 pub mod object;
 #[cfg(feature = "observe")]
 pub mod observe;
@@ -47,6 +46,7 @@ mod os_error;
 pub mod pass;
 pub mod peer;
 mod pipe;
+mod platform;
 pub mod poll;
 #[cfg(feature = "tokio")]
 pub mod ready;
@@ -58,4 +58,12 @@ pub mod shortage;
 pub mod snapshot;
 pub mod watch;
 
+pub use bellwire_shm::LifeState;
 pub use os_error::OsError;
+pub use platform::Windows;
+
+/// The functions of this transport's types, which are those of traits.
+pub mod prelude {
+    pub use crate::object::AsObject;
+    pub use bellwire_shm::platform::prelude::*;
+}

@@ -8,11 +8,6 @@ pub use bellwire_shm::{
 };
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
 
-/// Returns how many views a process may have: limited only by memory.
-pub const fn most_maps() -> Option<usize> {
-    None
-}
-
 /// Returns the memory that this process may have in bytes: the machine's. Windows ends no process for lack of memory: an
 /// allocation fails.
 pub fn limit() -> (u64, Box<dyn Gauge>) {

@@ -22,11 +22,13 @@ use std::collections::VecDeque;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
 use bellwire_core::wire::MAX_CONTROL;
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::{
     ERROR_BROKEN_PIPE, ERROR_NO_DATA, ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY,
     ERROR_NOT_ENOUGH_QUOTA, ERROR_PIPE_NOT_CONNECTED,
 };
 
+use crate::Windows;
 use crate::handle::{self, Access, Number};
 use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
@@ -162,9 +164,6 @@ struct Frame {
 }
 
 impl Channel {
-    /// Whether a client of netipc can be at the other end: it connects to pipes of other names.
-    pub const CARRIES_NETIPC: bool = false;
-
     pub(crate) fn new(pipe: Pipe) -> Self {
         Self {
             pipe,
@@ -186,64 +185,6 @@ impl Channel {
     pub fn process(&self) -> Option<&Process> {
         self.reach.as_ref()
     }
-
-    /// Returns a handle to wait for: ready while the pipe holds a message or is closed.
-    pub fn arrived(&self) -> BorrowedHandle<'_> {
-        self.pipe.arrived().as_handle()
-    }
-
-    /// Sends `bytes` as one message, with `handles`: the peer gets each with the same rights.
-    ///
-    /// # Errors
-    /// [`SendError`]: nothing of the message was sent.
-    pub fn send(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
-        if bytes.len() > MAX_CONTROL {
-            return Err(SendError::TooLong { len: bytes.len() });
-        }
-        if handles.len() > MAX_HANDLES {
-            return Err(SendError::TooManyHandles { count: handles.len() });
-        }
-        match (self.pipe.end(), &self.reach) {
-            _ if handles.is_empty() => self.write(&[], bytes),
-            (End::Client, _) => self.offer(bytes, handles),
-            (End::Server, Some(client)) => self.push(bytes, handles, client),
-            (End::Server, None) => Err(SendError::NoReach),
-        }
-    }
-
-    /// Receives one message of at most `buf.len()` bytes and `max` handles.
-    ///
-    /// # Errors
-    /// [`ReceiveError`]: every received handle went to the reaper, except after [`ReceiveError::Short`].
-    pub fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received, ReceiveError> {
-        let left = self.left.take();
-        let frame = match left {
-            Some(frame) => frame,
-            None => self.next()?.ok_or(ReceiveError::WouldBlock)?,
-        };
-        let room = buf.len();
-        let count = frame.numbers.len();
-        let handles = match self.take(&frame.numbers, max) {
-            Err(error @ ReceiveError::Short { .. }) => {
-                self.left.replace(Some(frame));
-                return Err(error);
-            }
-            handles => handles,
-        };
-        // From here on dropping `received` reaps its handles.
-        let received = Received::new(frame.message.len(), handles?, reaper::reap);
-        if count > max {
-            return Err(ReceiveError::TooManyHandles { count, max });
-        }
-        let Some(start) = buf.get_mut(..received.len) else {
-            return Err(ReceiveError::TooLong { room });
-        };
-        start.copy_from_slice(&frame.message);
-        Ok(received)
-    }
-
-    /// Closes the channel. Never waits: handles of messages left in it go to the reaper.
-    pub fn reap(self) {}
 
     /// Returns whether the other end is open or has left messages in the pipe.
     pub(crate) fn is_open(&self) -> bool {
@@ -361,6 +302,58 @@ impl Channel {
             }),
         }
     }
+}
+
+impl platform::Channel<Windows> for Channel {
+    const CARRIES_NETIPC: bool = false;
+
+    fn arrived(&self) -> BorrowedHandle<'_> {
+        self.pipe.arrived().as_handle()
+    }
+
+    fn send(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
+        if bytes.len() > MAX_CONTROL {
+            return Err(SendError::TooLong { len: bytes.len() });
+        }
+        if handles.len() > MAX_HANDLES {
+            return Err(SendError::TooManyHandles { count: handles.len() });
+        }
+        match (self.pipe.end(), &self.reach) {
+            _ if handles.is_empty() => self.write(&[], bytes),
+            (End::Client, _) => self.offer(bytes, handles),
+            (End::Server, Some(client)) => self.push(bytes, handles, client),
+            (End::Server, None) => Err(SendError::NoReach),
+        }
+    }
+
+    fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received, ReceiveError> {
+        let left = self.left.take();
+        let frame = match left {
+            Some(frame) => frame,
+            None => self.next()?.ok_or(ReceiveError::WouldBlock)?,
+        };
+        let room = buf.len();
+        let count = frame.numbers.len();
+        let handles = match self.take(&frame.numbers, max) {
+            Err(error @ ReceiveError::Short { .. }) => {
+                self.left.replace(Some(frame));
+                return Err(error);
+            }
+            handles => handles,
+        };
+        // From here on dropping `received` reaps its handles.
+        let received = Received::new(frame.message.len(), handles?, reaper::reap);
+        if count > max {
+            return Err(ReceiveError::TooManyHandles { count, max });
+        }
+        let Some(start) = buf.get_mut(..received.len) else {
+            return Err(ReceiveError::TooLong { room });
+        };
+        start.copy_from_slice(&frame.message);
+        Ok(received)
+    }
+
+    fn reap(self) {}
 }
 
 impl Drop for Channel {

@@ -5,6 +5,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle,
 use std::ptr;
 use std::sync::OnceLock;
 
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::Security::{RevertToSelf, TOKEN_QUERY};
 use windows_sys::Win32::System::Pipes::{
@@ -15,6 +16,7 @@ use windows_sys::Win32::System::Threading::{
     PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
 };
 
+use crate::Windows;
 use crate::handle::own_process;
 use crate::pass::Channel;
 use crate::pipe::End;
@@ -116,15 +118,6 @@ pub fn process(channel: &Channel, reach: Reach) -> Result<Process, OsError> {
     Ok(process)
 }
 
-/// Opens the process at the other end, to wait for its end. Returns `None` if the channel holds it already or this process
-/// may not: then only the pipe reports its end.
-pub fn watch(channel: &Channel) -> Option<Process> {
-    if channel.process().is_some() {
-        return None;
-    }
-    process(channel, Reach::Watch).ok()
-}
-
 /// Returns the user of the token with which the client opened the pipe, which it cannot forge
 /// ([`ImpersonateNamedPipeClient`](https://learn.microsoft.com/en-us/windows/win32/api/namedpipeapi/nf-namedpipeapi-impersonatenamedpipeclient)).
 /// The server must have received a message from it before.
@@ -173,28 +166,26 @@ impl Sid {
     }
 }
 
-impl Credentials {
-    /// Returns the process, if known: always on Windows.
-    pub const fn pid(&self) -> Option<u32> {
+impl platform::Credentials<Windows> for Credentials {
+    type ConfirmError = ConfirmError;
+
+    fn of(channel: &Channel) -> Result<Self, OsError> {
+        credentials(channel)
+    }
+
+    fn pid(&self) -> Option<u32> {
         Some(self.pid)
     }
 
-    /// Returns the user.
-    pub const fn user(&self) -> User {
+    fn user(&self) -> User {
         self.user
     }
 
-    /// Returns whether the peer acts as the user of this process, as the system, or as one of `users`.
-    pub fn is_among(&self, users: &[User]) -> bool {
+    fn is_among(&self, users: &[User]) -> bool {
         self.user.is_own() || self.user.is_system() || users.contains(&self.user)
     }
 
-    /// Verifies, after the first message, that a client's token is that of its process. Also opens the process, so that
-    /// handles can be passed from now on.
-    ///
-    /// # Errors
-    /// [`ConfirmError`]: refuse it.
-    pub fn confirm(self, channel: &mut Channel) -> Result<Self, ConfirmError> {
+    fn confirm(self, channel: &mut Channel) -> Result<Self, ConfirmError> {
         let token = client_user(channel).map_err(|source| ConfirmError::Token { source })?;
         if token != self.user {
             return Err(ConfirmError::Differs { token });
@@ -230,9 +221,17 @@ impl Process {
     pub fn pid(&self) -> u32 {
         self.pid
     }
+}
 
-    /// Returns whether it has ended. Does not wait.
-    pub fn has_exited(&self) -> bool {
+impl platform::Process<Windows> for Process {
+    fn watch(channel: &Channel) -> Option<Self> {
+        if channel.process().is_some() {
+            return None;
+        }
+        process(channel, Reach::Watch).ok()
+    }
+
+    fn has_exited(&self) -> bool {
         matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
     }
 }

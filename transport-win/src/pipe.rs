@@ -19,6 +19,7 @@ use windows_sys::Win32::System::IO::{CancelIoEx, GetOverlappedResult, OVERLAPPED
 use windows_sys::Win32::System::Pipes::PeekNamedPipe;
 
 use crate::doorbell::Event;
+use crate::prelude::*;
 use crate::{OsError, clock, poll};
 
 /// The longest message, in bytes.

@@ -1,6 +1,8 @@
 #![allow(unsafe_code, reason = "waits for handles, by this thread and by the system's thread pool")]
 //! Waiting for handles.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
@@ -10,11 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwire_core::{Backend, BackendStatus, Instant};
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::{ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
     CloseThreadpoolWait, CreateThreadpoolWait, PTP_CALLBACK_INSTANCE, PTP_WAIT, SetThreadpoolWait,
     WaitForMultipleObjects, WaitForThreadpoolWaitCallbacks,
 };
+
+pub use bellwire_shm::{Interest, PollEvent as Event, Trigger};
 
 use crate::doorbell::Event as Bell;
 use crate::handle::{Access, duplicate};
@@ -35,35 +40,6 @@ pub struct Poller {
     watched: HashMap<usize, Watch>,
     /// Reported by the last wait; not watched until the next one.
     resting: Vec<usize>,
-}
-
-/// When a handle that stays ready is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trigger {
-    /// At each wait while it stays ready.
-    Level,
-    /// Once for each event: for handles that a wait resets, as an [event](Bell) does.
-    Edge,
-}
-
-/// What to report about a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Interest {
-    /// Report when it is ready. Without this nothing is reported.
-    pub readable: bool,
-    /// How often. The handle's type decides that; this states the expectation.
-    pub trigger: Trigger,
-}
-
-/// A handle that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Event {
-    /// The token passed to `add`.
-    pub token: u64,
-    /// It is ready: there is something to read, or the end.
-    pub readable: bool,
-    /// Never set: a read reports that a peer has hung up.
-    pub hung_up: bool,
 }
 
 /// Room for the events of one wait, reused from one to the next.
@@ -144,33 +120,7 @@ pub fn wait(
     }
 }
 
-/// Same as [`wait`], but returns only whether any is ready; every transport has a function of this name.
-///
-/// # Errors
-/// As [`wait`].
-pub fn wait_any(
-    handles: &[BorrowedHandle<'_>],
-    deadline: Option<Instant>,
-) -> Result<bool, OsError> {
-    wait(handles, deadline).map(|ready| ready.is_some())
-}
-
-impl Interest {
-    /// Reports ready, with this trigger.
-    pub const fn readable(trigger: Trigger) -> Self {
-        Self { readable: true, trigger }
-    }
-
-    /// Reports whether something has come, if that is wanted; room to write is never reported here.
-    pub const fn exchange(readable: bool, _writable: bool) -> Self {
-        Self { readable, trigger: Trigger::Level }
-    }
-}
-
 impl Poller {
-    /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
-    pub const REPORTS_HANGUP: bool = false;
-
     /// Creates an empty poller.
     ///
     /// # Errors
@@ -179,11 +129,33 @@ impl Poller {
         Bell::create().map(Self::ringing)
     }
 
-    /// Creates an empty poller and returns its backend: on Windows there is only one.
-    ///
-    /// # Errors
-    /// As [`Poller::create`].
-    pub fn choose(wanted: Backend) -> Result<(Self, BackendStatus), OsError> {
+    /// Creates a poller that rings `bell` when a handle is ready.
+    pub(crate) fn ringing(bell: Bell) -> Self {
+        let ready = Ready { found: Mutex::default(), bell };
+        Self { ready: Arc::new(ready), watched: HashMap::new(), resting: Vec::new() }
+    }
+
+    /// Forgets which handles were ready and makes the pool check again.
+    pub(crate) fn recheck(&mut self) {
+        self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
+        self.arm();
+    }
+
+    fn arm(&mut self) {
+        for key in self.resting.drain(..) {
+            if let Some(watch) = self.watched.get(&key) {
+                watch.arm();
+            }
+        }
+    }
+}
+
+impl platform::Poller<Windows> for Poller {
+    type Events = Events;
+
+    const REPORTS_HANGUP: bool = false;
+
+    fn choose(wanted: Backend) -> Result<(Self, BackendStatus), OsError> {
         let backend = Backend::ThreadPool;
         let why_not = match wanted {
             Backend::Auto | Backend::ThreadPool => None,
@@ -192,20 +164,9 @@ impl Poller {
         Ok((Self::create()?, BackendStatus { backend, why_not }))
     }
 
-    /// Creates a poller that rings `bell` when a handle is ready.
-    pub(crate) fn ringing(bell: Bell) -> Self {
-        let ready = Ready { found: Mutex::default(), bell };
-        Self { ready: Arc::new(ready), watched: HashMap::new(), resting: Vec::new() }
-    }
-
-    /// Watches `handle` from the next wait on. Each wait reports a handle that stays ready; an auto-reset event is reported
-    /// once for one or several rings. Delete the handle before closing it: the poller has a duplicate.
-    ///
-    /// # Errors
-    /// At the limit of handles or memory.
-    pub fn add(
+    fn add(
         &mut self,
-        handle: impl AsHandle,
+        handle: BorrowedHandle<'_>,
         token: u64,
         interest: Interest,
     ) -> Result<(), OsError> {
@@ -229,22 +190,17 @@ impl Poller {
         Ok(())
     }
 
-    /// Changes what `handle` is watched for, whether or not it is watched already.
-    ///
-    /// # Errors
-    /// As [`Poller::add`].
-    pub fn modify(
+    fn modify(
         &mut self,
-        handle: impl AsHandle,
+        handle: BorrowedHandle<'_>,
         token: u64,
         interest: Interest,
     ) -> Result<(), OsError> {
-        self.delete(&handle);
+        self.delete(handle);
         self.add(handle, token, interest)
     }
 
-    /// Stops watching `handle` and returns whether it was watched. It is not reported after this.
-    pub fn delete(&mut self, handle: impl AsHandle) -> bool {
+    fn delete(&mut self, handle: BorrowedHandle<'_>) -> bool {
         let key = number(&handle);
         let was_there = self.watched.remove(&key).is_some();
         if was_there {
@@ -254,15 +210,7 @@ impl Poller {
         was_there
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events.
-    ///
-    /// # Errors
-    /// None in a correct program.
-    pub fn wait(
-        &mut self,
-        events: &mut Events,
-        timeout: Option<Duration>,
-    ) -> Result<usize, OsError> {
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, OsError> {
         events.found.clear();
         self.arm();
         let until = timeout.map(|timeout| clock::now().after(timeout));
@@ -279,32 +227,13 @@ impl Poller {
         Ok(events.found.len())
     }
 
-    /// Waits until something is ready or `until` has passed (`None`: forever), and returns the number of events; `now` is the
-    /// current time. It may end earlier without an event.
-    ///
-    /// # Errors
-    /// As [`Poller::wait`].
-    pub fn sleep(
+    fn sleep(
         &mut self,
         events: &mut Events,
         now: Instant,
         until: Option<Instant>,
     ) -> Result<usize, OsError> {
         self.wait(events, until.map(|until| until.since(now)))
-    }
-
-    /// Forgets which handles were ready and makes the pool check again.
-    pub(crate) fn recheck(&mut self) {
-        self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
-        self.arm();
-    }
-
-    fn arm(&mut self) {
-        for key in self.resting.drain(..) {
-            if let Some(watch) = self.watched.get(&key) {
-                watch.arm();
-            }
-        }
     }
 }
 
@@ -316,7 +245,12 @@ impl Events {
 
     /// Returns the events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        let event = |found: &Found| Event { token: found.token, readable: true, hung_up: false };
+        let event = |found: &Found| Event {
+            token: found.token,
+            readable: true,
+            writable: false,
+            hung_up: false,
+        };
         self.found.iter().map(event)
     }
 }

@@ -6,8 +6,10 @@
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
+use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
 
+use crate::Windows;
 use crate::mapping::Mapping;
 pub use crate::section::{RegionError, VerifyError};
 use crate::{clock, reaper, section};
@@ -36,16 +38,9 @@ pub struct PeerRegion {
     _mapping: Mapping,
 }
 
-impl OwnRegion {
-    /// Creates `size` zeroed bytes, lets `init` write the constant part, and gives up the right to map them for writing
-    /// again. Also returns a read-only handle: send it to the peer, then drop it.
-    ///
-    /// `name` is for systems on which memory has a name. On Windows memory is unnamed, so no name can be guessed, squatted or
-    /// left behind.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed.
-    pub fn create(
+impl platform::OwnRegion<Windows> for OwnRegion {
+    /// Memory is unnamed, so no name can be guessed, squatted or left behind.
+    fn create(
         name: &str,
         size: usize,
         init: impl FnOnce(&Self),
@@ -61,12 +56,8 @@ impl OwnRegion {
         Ok((region, section::seal(section)?))
     }
 
-    /// Creates memory as [`OwnRegion::create`] does, charged to a peer's quota until a minute after the drop: Windows does
-    /// not report when no peer has it any more.
-    ///
-    /// # Errors
-    /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
-    pub fn lend(
+    /// The charge lasts until a minute after the drop: Windows does not report when no peer has it any more.
+    fn lend(
         account: &LoanAccount,
         name: &str,
         size: usize,
@@ -80,22 +71,6 @@ impl OwnRegion {
 }
 
 impl PeerRegion {
-    /// Maps a peer's section read-only and checks it. Closes the handle either way, on the reaper thread.
-    ///
-    /// It must be a readable section of the paging file of exactly `expected_size` bytes in whole pages, all committed.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub fn verify_and_map(section: OwnedHandle, expected_size: usize) -> Result<Self, VerifyError> {
-        let mapped = Self::check_and_map(section.as_handle(), expected_size);
-        // A handle that could be mapped is a section, whose close never waits.
-        match &mapped {
-            Ok(_) => drop(section),
-            Err(_) => reaper::reap(section),
-        }
-        mapped
-    }
-
     /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the handle to the caller.
     ///
     /// # Errors
@@ -109,6 +84,24 @@ impl PeerRegion {
         // section, of whole pages, mapped as long as `_mapping` lives. It is never written through this.
         let range = unsafe { PeerRange::new(mapping.start(), expected_size) };
         Ok(Self { range, _mapping: mapping })
+    }
+}
+
+impl platform::PeerRegion<Windows> for PeerRegion {
+    /// Maps a peer's section read-only and checks it. Closes the handle either way, on the reaper thread.
+    ///
+    /// It must be a readable section of the paging file of exactly `expected_size` bytes in whole pages, all committed.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
+    fn verify_and_map(section: OwnedHandle, expected_size: usize) -> Result<Self, VerifyError> {
+        let mapped = Self::check_and_map(section.as_handle(), expected_size);
+        // A handle that could be mapped is a section, whose close never waits.
+        match &mapped {
+            Ok(_) => drop(section),
+            Err(_) => reaper::reap(section),
+        }
+        mapped
     }
 }
 

@@ -1,7 +1,5 @@
 //! What an operator can do when this system lacks something.
 
-use std::os::windows::io::BorrowedHandle;
-
 use bellwire_core::resize::{Resource, Shortage};
 use windows_sys::Win32::Foundation::{
     ERROR_COMMITMENT_LIMIT, ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY, ERROR_OUTOFMEMORY,
@@ -29,9 +27,4 @@ pub const fn of(error: OsError) -> Shortage {
         _ => Resource::Other,
     };
     Shortage { resource, bytes: 0, code: error.code().cast_signed() }
-}
-
-/// Returns how many eighths of this process's handles are in use: 0, since only memory limits their number.
-pub const fn fd_usage_eighths(_: BorrowedHandle<'_>, _: usize) -> usize {
-    0
 }

@@ -4,11 +4,14 @@
 )]
 //! Memory that is never written again: published once, mapped by many.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, OverQuota, PeerRange, Quota};
 
 use crate::mapping::Mapping;
@@ -45,13 +48,8 @@ enum Bytes {
     Copied(Box<[u8]>),
 }
 
-impl SnapshotBuilder {
-    /// Allocates `len` zeroed bytes. The section size is `len` rounded up to whole pages, at least one. `name` is for systems
-    /// on which memory has a name.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed.
-    pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
+impl platform::SnapshotBuilder<Windows> for SnapshotBuilder {
+    fn create(name: &str, len: usize) -> Result<Self, RegionError> {
         let _ = name;
         let too_large =
             RegionError::Allocate { size: len as u64, source: OsError::NOT_ENOUGH_MEMORY };
@@ -61,19 +59,13 @@ impl SnapshotBuilder {
         Ok(Self { mapping, section, len })
     }
 
-    /// Returns the bytes, to be filled.
-    pub fn bytes(&mut self) -> &mut [u8] {
+    fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes of a view that lives as long as `self` and is borrowed mutably. The handle
         // has not left this struct, so nobody else has the memory mapped.
         unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr(), self.len) }
     }
 
-    /// Unmaps the bytes, then closes the handle that could map them for writing, before any reader gets a handle. The
-    /// section's access control list prevents any new handle of that kind.
-    ///
-    /// # Errors
-    /// [`RegionError::Seal`] when this process is out of handles, [`RegionError::Map`] when it cannot map them again.
-    pub fn seal(self) -> Result<Snapshot, RegionError> {
+    fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, section, len } = self;
         drop(mapping);
         let section = section::seal(section)?;
@@ -83,21 +75,6 @@ impl SnapshotBuilder {
 }
 
 impl Snapshot {
-    /// Creates a snapshot that holds a copy of `bytes`.
-    ///
-    /// # Errors
-    /// [`RegionError`] says which step failed.
-    pub fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
-        let mut builder = SnapshotBuilder::create(name, bytes.len())?;
-        builder.bytes().copy_from_slice(bytes);
-        builder.seal()
-    }
-
-    /// Returns the length in bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -115,21 +92,25 @@ impl Snapshot {
         }
         Ok(self.section.as_handle())
     }
+}
 
-    /// Copies the snapshot into private memory.
-    ///
-    /// # Errors
-    /// None.
-    pub fn to_vec(&self) -> Result<Vec<u8>, OsError> {
+impl platform::Snapshot<Windows> for Snapshot {
+    fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
+        let mut builder = SnapshotBuilder::create(name, bytes.len())?;
+        builder.bytes().copy_from_slice(bytes);
+        builder.seal()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn to_vec(&self) -> Result<Vec<u8>, OsError> {
         // SAFETY: `len` bytes of a view that lives as long as `self`; nobody can write them any more.
         Ok(unsafe { slice::from_raw_parts(self.mapping.start().as_ptr(), self.len) }.to_vec())
     }
 
-    /// Maps the snapshot for reading in this process.
-    ///
-    /// # Errors
-    /// [`VerifyError::System`] when the system refuses.
-    pub fn map(&self) -> Result<SnapshotMap, VerifyError> {
+    fn map(&self) -> Result<SnapshotMap, VerifyError> {
         let mapping = Mapping::new(self.section.as_handle(), false)
             .map_err(|source| VerifyError::System { source })?;
         Ok(SnapshotMap(Bytes::Shared { mapping, len: self.len }))

@@ -1,6 +1,10 @@
 //! Wakes clients that wait for a board to change.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bellwire_shm::platform;
 
 use crate::doorbell::Event;
 use crate::link::Link;
@@ -12,9 +16,14 @@ use crate::region::OwnRegion;
 pub struct Watchers(Mutex<Vec<Weak<Event>>>);
 
 impl Watchers {
-    /// Registers a session's client until its link is dropped. Also wakes it: it may have begun to wait before it was
-    /// registered, and a publication in between woke only the others.
-    pub fn join(&self, link: &Link) {
+    fn events(&self) -> MutexGuard<'_, Vec<Weak<Event>>> {
+        // A panic of another thread cannot leave a list of events inconsistent.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl platform::Watchers<Windows> for Watchers {
+    fn join(&self, link: &Link) {
         let Some(event) = link.peer_event() else { return };
         let mut events = self.events();
         if events.len() == events.capacity() {
@@ -26,16 +35,10 @@ impl Watchers {
         event.ring();
     }
 
-    /// Wakes all clients when the word at `offset` of `board` has changed: one system call for each.
-    pub fn wake(&self, board: &OwnRegion, offset: usize) {
+    fn wake(&self, board: &OwnRegion, offset: usize) {
         let _ = (board, offset);
         for event in self.events().iter().filter_map(Weak::upgrade) {
             event.ring();
         }
-    }
-
-    fn events(&self) -> MutexGuard<'_, Vec<Weak<Event>>> {
-        // A panic of another thread cannot leave a list of events inconsistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! range     bytes that one process writes while another reads them
 //! end       the memory of one end of a session, for the core: a page and a lane
+//! platform  what a transport provides: the traits that each implements
 //! observe   what an observer finds out about sessions of other processes
 //! quota     what the peers of each user make this process hold
 //! received  a control message with what came with it
@@ -20,6 +21,7 @@ compile_error!(
 
 mod end;
 mod observe;
+pub mod platform;
 mod quota;
 mod range;
 mod reaper;
@@ -27,6 +29,7 @@ mod received;
 
 pub use end::{OwnEnd, PeerEnd};
 pub use observe::{ObserveError, PageMap};
+pub use platform::{Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger};
 pub use quota::{
     Charge, Gauge, LentMemory, Loan, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure,
     Quota,

@@ -7,7 +7,7 @@ use bellwire_core::drive::SpinPoll;
 
 use super::State;
 use crate::session::Replied;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 use crate::{CallError, Executed, Service};
 
 /// Answers that the driver distributes before other tasks have their turn.
@@ -135,7 +135,7 @@ impl<S: Service> State<S> {
             self.wake_untimed(woken);
         }
         if self.waits_since.is_none() && self.session.is_waiting() {
-            self.waits_since = Some(clock::now());
+            self.waits_since = Some(Os::now());
         }
     }
 

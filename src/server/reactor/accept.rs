@@ -10,9 +10,8 @@ use crate::ServerStats;
 use crate::server::handshake::{PendingHandshake, TurnedAway};
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
-use crate::transport::clock;
 use crate::transport::poll::{Interest, Trigger};
-use crate::transport::shortage;
+use crate::transport::{Os, prelude::*};
 
 /// How long to accept no client after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -50,7 +49,7 @@ impl Reactor {
 
     /// Accepts one client. Returns whether there was one.
     fn accept(&mut self, at: usize) -> bool {
-        if let Some(until) = self.handshakes_full_until(clock::now()) {
+        if let Some(until) = self.handshakes_full_until(Os::now()) {
             self.pause_accepting(until);
             return false;
         }
@@ -62,9 +61,9 @@ impl Reactor {
                 // Report it once per shortage, not at each attempt.
                 if !std::mem::replace(&mut self.cannot_accept, true) {
                     let service = listener.admission.service;
-                    self.note(at, service, None, IncidentCause::Short(shortage::of(error)));
+                    self.note(at, service, None, IncidentCause::Short(Os::shortage(error)));
                 }
-                self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
+                self.pause_accepting(Os::now().after(ACCEPT_PAUSE));
                 return false;
             }
         };
@@ -85,7 +84,7 @@ impl Reactor {
                 self.refusals += 1;
                 if self.refusals == REFUSALS_BEFORE_PAUSE {
                     self.refusals = 0;
-                    self.pause_accepting(clock::now().after(REFUSALS_PAUSE));
+                    self.pause_accepting(Os::now().after(REFUSALS_PAUSE));
                     return false;
                 }
             }
@@ -108,7 +107,7 @@ impl Reactor {
     fn pause_accepting(&mut self, until: Instant) {
         if self.accept_after.replace(until).is_none() {
             for listener in &self.listeners {
-                let _ = self.poller.delete(&listener.endpoint);
+                let _ = self.poller.delete(listener.endpoint.as_object());
             }
         }
     }
@@ -119,7 +118,11 @@ impl Reactor {
         }
         for (at, listener) in self.listeners.iter().enumerate() {
             let interest = Interest::readable(Trigger::Level);
-            let _ = self.poller.add(&listener.endpoint, Source::Listener(at).token(), interest);
+            let _ = self.poller.add(
+                listener.endpoint.as_object(),
+                Source::Listener(at).token(),
+                interest,
+            );
         }
     }
 

@@ -11,7 +11,7 @@ use super::{Reactor, Slot, SlotState};
 use crate::server::outbox::Outbox;
 use crate::server::session::Schedule;
 use crate::server::source::Place;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
 /// many, all of which a round polls.
@@ -42,7 +42,7 @@ impl Reactor {
         if !is_idle || !matches!(session.arm(), Ok(false)) {
             return false;
         }
-        self.watch_for_stall(slot, clock::now());
+        self.watch_for_stall(slot, Os::now());
         true
     }
 
@@ -90,7 +90,7 @@ impl Reactor {
                 std::thread::yield_now();
                 has_work(clients, slots, outbox)
             };
-            if !spin.tick(&mut counter, clock::now, poll_after_yield) {
+            if !spin.tick(&mut counter, Os::now, poll_after_yield) {
                 return false;
             }
         }
@@ -129,7 +129,7 @@ impl Reactor {
     pub(super) fn retry_later(&mut self, place: Place, retry_after: Duration) {
         if let Some(entry) = self.slots.get_mut(place.slot) {
             if !std::mem::replace(&mut entry.is_retried, true) {
-                let due = aligned(clock::now().after(retry_after), retry_after);
+                let due = aligned(Os::now().after(retry_after), retry_after);
                 self.retries.push((due, place));
                 self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
             }

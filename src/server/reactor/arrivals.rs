@@ -17,9 +17,8 @@ use crate::server::handshake::{PendingHandshake, Progress};
 use crate::server::session::ServerSession;
 use crate::server::source::{Place, Source};
 use crate::server::watch::Watch;
-use crate::transport::clock;
-use crate::transport::object::AsObject;
 use crate::transport::poll::{Events, Interest, Trigger};
+use crate::transport::{Os, prelude::*};
 
 /// The most clients in the handshake at once.
 const MAX_HANDSHAKES: usize = 256;
@@ -63,7 +62,7 @@ impl Reactor {
         let caller = handshake.caller();
         self.reap_for(caller.user);
         let client = self.clients.join(&caller);
-        let (session, begins, now) = (handshake.session, handshake.begins, clock::now());
+        let (session, begins, now) = (handshake.session, handshake.begins, Os::now());
         let slot = self.slots.insert(Slot {
             listener,
             client,
@@ -190,10 +189,10 @@ impl Reactor {
             let _ = poller.wait(events, Some(Duration::ZERO));
             Ok::<_, Infallible>(events.iter().next().is_some())
         };
-        let Ok(has_come) = arrivals.spin.poll(clock::now, std::thread::yield_now, poll);
+        let Ok(has_come) = arrivals.spin.poll(Os::now, std::thread::yield_now, poll);
         if has_come {
             self.dispatch(events);
-            self.expire(clock::now());
+            self.expire(Os::now());
         }
         has_come
     }
@@ -255,11 +254,13 @@ impl Reactor {
         let (rung, lasting) =
             (Interest::readable(Trigger::Edge), Interest::readable(Trigger::Level));
         let watched = match link.event() {
-            Some(event) => poller.add(event, Source::Doorbell(place).token(), rung),
+            Some(event) => poller.add(event.as_object(), Source::Doorbell(place).token(), rung),
             None => Ok(()),
         };
         let watched = watched.and_then(|()| match link.process() {
-            Some(process) => poller.add(process, Source::Process(place).token(), lasting),
+            Some(process) => {
+                poller.add(process.as_object(), Source::Process(place).token(), lasting)
+            }
             None => Ok(()),
         });
         let client = session.client;

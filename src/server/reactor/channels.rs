@@ -9,6 +9,7 @@ use super::{Reactor, Slot, SlotState};
 use crate::server::source::{Place, Source};
 use crate::transport::link::{DrainOutcome, Link};
 use crate::transport::poll::{Interest, Poller, Trigger};
+use crate::transport::prelude::*;
 
 /// The longest interval at which a session is checked whose channel is not polled.
 const LAST_RETRY_AFTER: Duration = Duration::from_millis(1_600);

@@ -7,8 +7,8 @@ use bellwire_core::wire::{CloseReason, RefuseCode};
 use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
 use crate::server::source::Source;
-use crate::transport::clock;
 use crate::transport::poll::{Event, Events};
+use crate::transport::{Os, prelude::*};
 
 /// How often the clock is read while draining.
 const DRAIN_SLICE: Duration = Duration::from_millis(5);
@@ -18,19 +18,19 @@ impl Reactor {
     pub(super) fn drain(mut self) {
         let mut listeners = std::mem::take(&mut self.listeners);
         for listener in &listeners {
-            let _ = self.poller.delete(&listener.endpoint);
+            let _ = self.poller.delete(listener.endpoint.as_object());
         }
         if let Some(notify) = self.notify.take() {
-            let _ = self.poller.delete(&notify);
+            let _ = self.poller.delete(notify.changed());
         }
         self.turn_arriving_away();
-        let deadline = self.shared.stop.get().unwrap_or_else(clock::now);
+        let deadline = self.shared.stop.get().unwrap_or_else(Os::now);
         let mut events = Events::with_capacity(64);
         loop {
             // On Windows clients find the pipe for as long as a session is open.
             listeners.iter().for_each(|listener| listener.endpoint.turn_away());
             self.refuse_rest();
-            if !self.is_owing() || clock::now() >= deadline {
+            if !self.is_owing() || Os::now() >= deadline {
                 break;
             }
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.

@@ -4,18 +4,21 @@ use super::{Reactor, watch};
 use crate::server::Listener;
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
-use crate::transport::notify::Notify;
 use crate::transport::poll::{Poller, Trigger};
+use crate::transport::{Os, prelude::*};
 
 /// Watches the run dir, which all endpoints share, if this system supports it.
-pub(super) fn notify(listeners: &[Listener], poller: &mut Poller) -> Option<Notify> {
+pub(super) fn notify(
+    listeners: &[Listener],
+    poller: &mut Poller,
+) -> Option<<Os as Platform>::Notify> {
     let run_dir = listeners.first()?.run_dir.path();
-    let notify = Notify::watch(run_dir)?;
+    let notify = <Os as Platform>::Notify::watch(run_dir)?;
     if !listeners.iter().all(|listener| listener.endpoint.is_in_place()) {
         // A file system that identifies a file by other means than its descriptor reports no events.
         return None;
     }
-    watch(poller, &notify, Source::RunDir, Trigger::Level).ok()?;
+    watch(poller, notify.changed(), Source::RunDir, Trigger::Level).ok()?;
     Some(notify)
 }
 
@@ -39,7 +42,7 @@ impl Reactor {
                 listener.is_displaced = false;
                 continue;
             }
-            let _ = self.poller.delete(&listener.endpoint);
+            let _ = self.poller.delete(listener.endpoint.as_object());
             let taken = listener.endpoint.take_place();
             any |= taken.is_ok();
             // It can serve without its backlog, too.
@@ -47,7 +50,8 @@ impl Reactor {
             // During an accept pause, the end of the pause resumes polling of all endpoints.
             if self.accept_after.is_none() {
                 let source = Source::Listener(at);
-                let _ = watch(&mut self.poller, &listener.endpoint, source, Trigger::Level);
+                let _ =
+                    watch(&mut self.poller, listener.endpoint.as_object(), source, Trigger::Level);
             }
             let why = taken.err().map(|error| error.to_string().into());
             let was_displaced = std::mem::replace(&mut listener.is_displaced, why.is_some());

@@ -7,7 +7,7 @@ use bellwire_core::Instant;
 
 use super::Reactor;
 use crate::stats::{ServerStats, ServiceStats};
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// When the next lines are due, and the counters of the last ones.
 pub(super) struct Log {
@@ -27,7 +27,7 @@ type Count = fn(&ServerStats) -> u64;
 
 impl Log {
     pub(super) fn new(every: Option<Duration>) -> Self {
-        Self { every, due: every.map(|every| clock::now().after(every)), told: Vec::new() }
+        Self { every, due: every.map(|every| Os::now().after(every)), told: Vec::new() }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {

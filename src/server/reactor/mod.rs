@@ -38,12 +38,12 @@ use super::tasks::Tasks;
 use super::workers::Workers;
 use super::{Listener, ServerConfig, Shared, system};
 use crate::report::{Layout, Observing, ServerReport};
-use crate::transport::notify::Notify;
-use crate::transport::object::AsObject;
+use crate::transport::object::Borrowed;
 use crate::transport::pass::Channel;
 use crate::transport::peer::User;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
-use crate::transport::{clock, reaper};
+use crate::transport::reaper;
+use crate::transport::{Os, prelude::*};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
 use clients::{Busy, Clients};
@@ -101,7 +101,7 @@ pub(super) struct Reactor {
     log: log::Log,
     /// Serves requests for counters.
     observing: Handler,
-    notify: Option<Notify>,
+    notify: Option<<Os as Platform>::Notify>,
 }
 
 /// One connection.
@@ -138,12 +138,17 @@ impl Reactor {
     ) -> Result<Self, ServeError> {
         let chosen = Poller::choose(config.backend);
         let (mut poller, backend) = chosen.map_err(system("make what waits for clients"))?;
-        watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
+        watch(&mut poller, shared.bell.as_object(), Source::Bell, Trigger::Edge)?;
         for (at, listener) in listeners.iter().enumerate() {
             listener.store.connect(&shared.bell);
             let listens = listener.endpoint.listen(config.backlog);
             listens.map_err(system("listen for clients"))?;
-            watch(&mut poller, &listener.endpoint, Source::Listener(at), Trigger::Level)?;
+            watch(
+                &mut poller,
+                listener.endpoint.as_object(),
+                Source::Listener(at),
+                Trigger::Level,
+            )?;
         }
         let notify = listeners::notify(&listeners, &mut poller);
         let outbox = Arc::new(Outbox::new(Arc::clone(&shared.bell)));
@@ -208,7 +213,7 @@ impl Reactor {
                     // In a virtual machine, a kernel that considers every halted processor busy places the woken
                     // thread on this one, where it would wait for the end of the time slice.
                     thread::yield_now();
-                    self.poll_budget.yielded(clock::now());
+                    self.poll_budget.yielded(Os::now());
                 }
                 self.maintain_some(now);
                 // An interrupted wait is a wake-up without events.
@@ -221,7 +226,7 @@ impl Reactor {
             if work > 0 || self.spin_for_work() {
                 continue;
             }
-            let now = clock::now();
+            let now = Os::now();
             self.maintain_some(now);
             if self.arm_all(now) || !self.outbox.arm_bell() || self.spin_for_arrival(&mut events) {
                 continue;
@@ -357,7 +362,7 @@ impl Reactor {
         probes::park_begin(&all, false);
         let _ = self.poller.sleep(events, began, until);
         let woke = self.dispatch(events);
-        let now = clock::now();
+        let now = Os::now();
         let how = if woke.is_some() { Woken::Rung } else { Woken::Deadline };
         probes::park_end(&all, how.number(), nanos(now.since(began)));
         self.expire(now);
@@ -428,7 +433,7 @@ impl Reactor {
                 // Both stay readable from now on and would wake this thread again and again.
                 let link = session.link();
                 let _ = self.poller.delete(link.arrived());
-                let _ = link.process().map(|process| self.poller.delete(process));
+                let _ = link.process().map(|process| self.poller.delete(process.as_object()));
             }
         }
         self.go_on(slot);
@@ -475,7 +480,7 @@ impl Reactor {
             EndReason::Closed(_) | EndReason::Gone => CloseReason::Normal,
             EndReason::Fault(fault) => {
                 delta.poisoned = 1;
-                self.quotas.slow_down(session.caller().user, clock::now());
+                self.quotas.slow_down(session.caller().user, Os::now());
                 self.note_end(&session, IncidentCause::ProtocolViolation(fault));
                 CloseReason::Poisoned
             }
@@ -508,10 +513,10 @@ impl Reactor {
         let link = session.link();
         // The client keeps the same event open for a while, which would keep waking this thread.
         if let Some(event) = link.event() {
-            let _ = self.poller.delete(event);
+            let _ = self.poller.delete(event.as_object());
         }
         if let Some(process) = link.process() {
-            let _ = self.poller.delete(process);
+            let _ = self.poller.delete(process.as_object());
         }
         let (rest, channel) = session.close(reason);
         delta.add(&rest);
@@ -587,10 +592,10 @@ fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
 
 fn watch(
     poller: &mut Poller,
-    what: &impl AsObject,
+    what: Borrowed<'_>,
     source: Source,
     trigger: Trigger,
 ) -> Result<(), ServeError> {
-    let added = poller.add(what.as_object(), source.token(), Interest::readable(trigger));
+    let added = poller.add(what, source.token(), Interest::readable(trigger));
     added.map_err(system("watch for clients"))
 }

@@ -17,10 +17,10 @@ use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, ro
 use crate::server::outbox::FinishedJob;
 use crate::server::source::{Place, Source};
 use crate::server::workers::{Job, JobPayload};
-use crate::transport::clock;
 use crate::transport::memory::OverQuota;
 use crate::transport::pass::ReceiveError;
 use crate::transport::poll::Interest;
+use crate::transport::{Os, prelude::*};
 
 /// What all sessions share.
 #[derive(Default)]
@@ -90,11 +90,11 @@ impl Reactor {
 
     /// Takes what has come, answers it, and sends what the client has room for.
     pub(super) fn turn_netipc(&mut self, place: Place) {
-        let began = clock::now();
+        let began = Os::now();
         let step = self.with_netipc(place.slot, |reactor, session| {
             loop {
                 match reactor.step_netipc(place, session) {
-                    Step::More if clock::now().since(began) < LONGEST_SHARE => {}
+                    Step::More if Os::now().since(began) < LONGEST_SHARE => {}
                     step => return step,
                 }
             }
@@ -126,7 +126,7 @@ impl Reactor {
     }
 
     fn step_netipc(&mut self, place: Place, session: &mut NetipcSession) -> Step {
-        let (now, netipc) = (clock::now(), &mut self.netipc);
+        let (now, netipc) = (Os::now(), &mut self.netipc);
         match session.flush(&mut netipc.sent, now) {
             Flushed::Gone => return Step::End(None),
             Flushed::More => return Step::More,
@@ -323,7 +323,7 @@ impl Reactor {
 
     /// Sends what is left of answers while the server drains.
     pub(super) fn flush_netipc(&mut self) {
-        let now = clock::now();
+        let now = Os::now();
         for (_, entry) in &mut self.slots {
             if let SlotState::Netipc(session) = &mut entry.state {
                 let _ = session.flush(&mut self.netipc.sent, now);
@@ -347,7 +347,7 @@ impl Reactor {
         let (row, caller) = (session.row, session.caller.unwatched());
         let lost = u64::from(session.is_handled());
         if matches!(cause, Some(IncidentCause::NetipcViolation(_))) {
-            self.quotas.slow_down(caller.user, clock::now());
+            self.quotas.slow_down(caller.user, Os::now());
         }
         self.reap_for(caller.user);
         self.count(row, &ServerStats { lost, ..ServerStats::default().since(&gauge()) });

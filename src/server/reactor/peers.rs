@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{Reactor, Slot, SlotState};
 use crate::server::fd_budget::FdBudget;
 use crate::server::source::{Place, Source};
-use crate::transport::object::AsObject;
 use crate::transport::peer::Process;
 use crate::transport::poll::{Interest, Trigger};
+use crate::transport::prelude::*;
 
 /// Unwatched sessions checked per arriving client.
 const MAX_CHECKED: usize = 4;
@@ -69,7 +69,7 @@ impl Reactor {
         // Another process had this number; its end was not reported yet.
         self.remove_process(pid);
         let interest = Interest::readable(Trigger::Level);
-        if self.poller.add(&process, Source::Peer(pid).token(), interest).is_err() {
+        if self.poller.add(process.as_object(), Source::Peer(pid).token(), interest).is_err() {
             return self.peers.unwatched.push_back(place);
         }
         self.peers.watched.insert(pid, Peer { process, places: vec![place] });
@@ -85,7 +85,7 @@ impl Reactor {
     /// Ends the sessions of the process that had this number.
     fn remove_process(&mut self, pid: u32) {
         let Some(peer) = self.peers.watched.remove(&pid) else { return };
-        let _ = self.poller.delete(&peer.process);
+        let _ = self.poller.delete(peer.process.as_object());
         for place in peer.places {
             if self.is_current(place) {
                 self.peer_gone(place.slot);
@@ -102,7 +102,7 @@ impl Reactor {
         }
         if peer.places.is_empty() {
             if let Some(peer) = self.peers.watched.remove(&pid) {
-                let _ = self.poller.delete(&peer.process);
+                let _ = self.poller.delete(peer.process.as_object());
             }
         }
     }

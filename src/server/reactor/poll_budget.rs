@@ -6,7 +6,7 @@ use bellwire_core::Instant;
 
 use super::clients::Clients;
 use crate::server::session::SLOW;
-use crate::transport::clock;
+use crate::transport::{Os, prelude::*};
 
 /// How long the reactor works for one client in a round while other clients have work or may have. It finishes what
 /// it has begun.
@@ -46,7 +46,7 @@ pub(super) struct PollBudget {
 
 impl PollBudget {
     pub(super) fn new() -> Self {
-        let now = clock::now();
+        let now = Os::now();
         Self {
             polled: now,
             work: 0,
@@ -122,7 +122,7 @@ impl PollBudget {
     }
 
     fn read_clock(&mut self, clients: &Clients) {
-        let now = clock::now();
+        let now = Os::now();
         let messages = u32::try_from(self.unseen).unwrap_or(u32::MAX);
         self.is_slow = now.since(self.read) > SLOW * messages;
         self.work += std::mem::take(&mut self.unseen);

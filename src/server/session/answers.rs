@@ -14,7 +14,7 @@ use crate::broadcast::PassedRing;
 use crate::server::handler::Answer;
 use crate::server::incidents::IncidentCause;
 use crate::transport::link::Link;
-use crate::transport::object::AsObject;
+use crate::transport::prelude::*;
 use crate::transport::snapshot::Snapshot;
 
 /// An answer to attach.
@@ -123,7 +123,7 @@ impl ServerSession {
     ) -> Result<(), EndReason> {
         let bytes = what.len();
         self.trimmed = self.trimmed.wrapping_sub(bytes);
-        let lent = what.memory().map(|memory| self.link().lend(memory).map(|_| ()));
+        let lent = what.memory().map(|memory| self.link().charge_attachment(memory));
         if let Some(Err(shortage)) = lent {
             // The next answers for this user would be built in vain too: pause its sessions.
             self.share.pause(self.link().now());

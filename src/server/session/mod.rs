@@ -25,11 +25,10 @@ use crate::server::quotas::Share;
 use crate::server::tasks::Tasks;
 use crate::server::workers::Workers;
 use crate::trace::ServerTrace;
-use crate::transport::clock;
-use crate::transport::life::LifeLock;
 use crate::transport::link::{DrainOutcome, Link};
 use crate::transport::memory::Charge;
 use crate::transport::pass::Channel;
+use crate::transport::{Os, prelude::*};
 use crate::{ServerStats, learned, payload};
 use answers::Attachment;
 use holdoff::Holdoff;
@@ -98,7 +97,7 @@ pub(super) struct ServerSession {
     pub(super) is_watched_for_stall: bool,
     awaited: Awaited,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
-    _life: Option<LifeLock>,
+    _life: Option<<Os as Platform>::LifeLock>,
 }
 
 /// How the reactor learns that a session has work.
@@ -153,7 +152,7 @@ impl TurnContext<'_> {
     /// Reads the clock and returns whether a turn may continue. Without contention, a turn calls it only after several
     /// messages.
     fn has_time(&mut self) -> bool {
-        let now = clock::now();
+        let now = Os::now();
         let read = std::mem::replace(&mut self.read, now);
         // If the clock is read rarely, the last reading is too old.
         let began = if self.is_contended || self.is_slow { read } else { now };
@@ -252,7 +251,7 @@ impl ServerSession {
         }
         let passed = unpublished;
         if let Some(bytes) = self.over_quota {
-            match self.share.is_paused(bytes, clock::now()) {
+            match self.share.is_paused(bytes, Os::now()) {
                 true => self.schedule = Schedule::Paused,
                 false => self.over_quota = None,
             }

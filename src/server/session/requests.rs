@@ -11,6 +11,7 @@ use crate::server::incidents::IncidentCause;
 use crate::server::tasks::Withdrawn;
 use crate::server::workers::{Job, JobPayload};
 use crate::transport::memory::OverQuota;
+use crate::transport::prelude::*;
 use crate::{Payload, payload};
 
 /// Bytes that a request waiting for a worker takes besides its payload.

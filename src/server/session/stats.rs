@@ -5,6 +5,7 @@ use bellwire_core::wire::Doorbell;
 
 use super::ServerSession;
 use crate::ServerStats;
+use crate::transport::prelude::*;
 
 impl ServerSession {
     /// Returns what the session counts while it is open.

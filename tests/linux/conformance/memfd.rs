@@ -4,6 +4,7 @@ use bellwire_core::Geometry;
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::Doorbell;
 use bellwire_memfd::link::Link;
+use bellwire_memfd::prelude::*;
 
 use super::links::links;
 use super::suite::Transport;

@@ -9,6 +9,7 @@ use bellwire_core::wire::{
     BroadcastWord, Header, Kind, Message, Status,
 };
 use bellwire_core::{Geometry, ServiceName};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::OwnRegion;
 use zerocopy::IntoBytes;
 

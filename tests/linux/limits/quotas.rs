@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire::{CallError, Client, Geometry, Limits, Payload, ServerConfig, Status};
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
 use bellwire_memfd::pass;
+use bellwire_memfd::prelude::*;
 
 use crate::support::blobs::Blobs;
 use crate::support::guard::{PATIENCE, until};

@@ -18,8 +18,10 @@ use bellwire_core::{
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_memfd::pass::{self, Channel, ReceiveError};
+use bellwire_memfd::peer::Process;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
-use bellwire_memfd::{endpoint, peer, poll};
+use bellwire_memfd::{endpoint, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
@@ -240,7 +242,7 @@ impl RogueListener {
 impl RogueSession {
     fn new(socket: OwnedFd, own: OwnEnd, peer: PeerEnd, peer_event: Option<Eventfd>) -> Self {
         let channel = Channel::from(socket);
-        let process = peer::watch(&channel);
+        let process = Process::watch(&channel);
         let parts = Parts {
             own,
             peer,

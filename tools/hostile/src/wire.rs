@@ -14,6 +14,7 @@ use bellwire_core::wire::{
 };
 use bellwire_core::{Geometry, Limits, ServiceName, Word};
 use bellwire_memfd::pass::{self, ReceiveError};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::doorbell::{Eventfd, Woke, futex_wait_any};
 use crate::poll::{Epoll, Events, Interest, Trigger};
+use crate::prelude::*;
 use crate::region::{OwnRegion, PeerRegion};
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::io::Errno;

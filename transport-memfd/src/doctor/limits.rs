@@ -47,7 +47,7 @@ fn open_files() -> Finding {
 }
 
 fn maps() -> Tried {
-    let limit = memory::most_maps().ok_or("cannot be read")?;
+    let limit = memory::max_maps().ok_or("cannot be read")?;
     let sessions = limit as u64 / MAPS_PER_SESSION;
     let detail = format!("{}: about {} sessions per process", limit, sessions);
     Ok(if sessions >= FEW {

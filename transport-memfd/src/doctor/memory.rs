@@ -1,6 +1,7 @@
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::prelude::*;
 use crate::region::{OwnRegion, PeerRegion};
 use crate::snapshot::SnapshotBuilder;
 use bellwire_core::doctor::{Check, Finding, Group, Tried};

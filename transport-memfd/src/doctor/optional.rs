@@ -1,9 +1,11 @@
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::doorbell::Eventfd;
 use crate::poll::{Events, Interest, Poller, Trigger};
+use crate::prelude::*;
 use bellwire_core::Backend;
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use io_uring::{IoUring, opcode};
@@ -40,7 +42,7 @@ fn ring() -> Tried {
         return Err(format!("servers wait with {}: {why}", in_use.backend).into());
     }
     let bell = Eventfd::create()?;
-    poller.add(&bell, 7, Interest::readable(Trigger::Edge))?;
+    poller.add(bell.as_fd(), 7, Interest::readable(Trigger::Edge))?;
     let mut events = Events::with_capacity(4);
     for _ in 0..2 {
         bell.ring();

@@ -2,6 +2,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::prelude::*;
 use crate::{clock, pass, peer, poll};
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};

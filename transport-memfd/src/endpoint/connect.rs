@@ -14,6 +14,7 @@ use super::{MAX_PATH, no_follow, seqpacket, socket_path};
 use crate::clock;
 use crate::pass::Channel;
 use crate::peer::{User, own_uid};
+use crate::prelude::*;
 
 /// How long a client waits for room in a full backlog at a time: so late it sees that its call was cancelled.
 const BUSY_SLICE: Duration = Duration::from_millis(100);

@@ -119,21 +119,3 @@ pub enum BindError {
         source: Errno,
     },
 }
-
-/// Why a run directory was not listed.
-///
-/// ```
-/// use bellwire_memfd::endpoint::list;
-/// use std::path::Path;
-///
-/// let error = list(Path::new("/nowhere")).unwrap_err();
-/// assert_eq!(error.source.kind(), std::io::ErrorKind::NotFound);
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[error("cannot list {}: {source}", .path.display())]
-pub struct ListError {
-    /// The directory.
-    pub path: PathBuf,
-    /// The error from the system.
-    pub source: std::io::Error,
-}

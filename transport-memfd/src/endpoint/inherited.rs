@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bellwire_core::ServiceName;
 use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_shm::platform;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -18,6 +19,7 @@ use super::run_dir::prepare_for;
 use super::{BindError, Endpoint, no_follow, socket_path};
 use crate::admission::Admission;
 use crate::fork::ForkGuard;
+use crate::prelude::*;
 
 /// The first descriptor that is handed over ([`sd_listen_fds(3)`](https://man7.org/linux/man-pages/man3/sd_listen_fds.3.html)).
 const FIRST: RawFd = 3;
@@ -115,18 +117,6 @@ impl Inherited {
         }
     }
 
-    /// Returns where it was bound.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns whether clients of a service look for it there.
-    pub fn is_of(&self, run_dir: &Path, service: ServiceName) -> bool {
-        let place = |path: &Path| path.parent().and_then(|dir| dir.canonicalize().ok());
-        let wanted = socket_path(run_dir, service);
-        self.path.file_name() == wanted.file_name() && place(&self.path) == place(&wanted)
-    }
-
     /// Returns whether clients that connect to its path reach a socket. It tries with a socket of another type, which the kernel
     /// refuses with `EPROTOTYPE` where one is bound, so that nobody is disturbed.
     fn is_in_place(&self) -> bool {
@@ -138,13 +128,25 @@ impl Inherited {
     }
 }
 
+impl platform::Inherited for Inherited {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_of(&self, run_dir: &Path, service: ServiceName) -> bool {
+        let place = |path: &Path| path.parent().and_then(|dir| dir.canonicalize().ok());
+        let wanted = socket_path(run_dir, service);
+        self.path.file_name() == wanted.file_name() && place(&self.path) == place(&wanted)
+    }
+}
+
 impl Endpoint {
     /// Takes the name, and serves it at a socket that was handed over: its mode, its group and its file are left to the service
     /// manager. Clients that connect before [`Endpoint::listen`] wait.
     ///
     /// # Errors
     /// As [`Endpoint::bind_admitting`]; [`BindError::Inherited`] when clients do not reach the socket.
-    pub fn inherit(
+    pub(super) fn at_inherited(
         run_dir: &Path,
         service: ServiceName,
         admission: &Admission,

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
+use bellwire_shm::{ListError, Liveness};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::error::{BindError, ListError};
+use super::error::BindError;
 use super::no_follow;
 use super::run_dir::is_trusted;
 use crate::peer::User;
@@ -18,33 +19,6 @@ use crate::peer::User;
 /// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// Whether a process serves an endpoint.
-///
-/// ```
-/// use bellwire_memfd::endpoint::{Endpoint, Liveness, list};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let dir = tempfile::tempdir()?;
-/// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
-/// assert_eq!(list(dir.path())?[0].liveness, Liveness::Alive(Some(std::process::id())));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Liveness {
-    /// A process holds its lock; its pid, if known.
-    Alive(Option<u32>),
-    /// No process serves it: the socket was left by a crash.
-    Stale,
-    /// The name is taken by something else: a socket whose listener does not hold the lock, a socket and a lock of different
-    /// users, or an object that is not a socket.
-    Squatted,
-    /// systemd listens, and starts the provider when a client connects.
-    Activated,
-    /// This process cannot find out.
-    Unknown,
-}
 
 /// A run directory's entry for one service.
 ///

@@ -7,6 +7,7 @@ use bellwire_core::sync::{AtomicU32, Ordering, fence};
 use rustix::io::Errno;
 
 use crate::doorbell::{Eventfd, FutexWord};
+use crate::prelude::*;
 
 /// Wakes a thread that is parked in a [`Link`](super::Link), from any other thread. Clones share the link.
 #[derive(Clone, Debug)]

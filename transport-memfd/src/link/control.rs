@@ -1,6 +1,8 @@
 //! What a [`Link`] does on its control socket after the handshake. [`bellwire_core::control`] defines what the messages mean;
 //! this module moves them and their descriptors.
 
+use crate::Linux;
+use crate::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
+use bellwire_shm::platform;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -141,85 +144,11 @@ impl ControlTransport for Socket {
 }
 
 impl Link {
-    /// Processes the peer's messages so far: rings need no more, and memory is kept for the record that refers to it.
-    ///
-    /// # Errors
-    /// [`FollowError`]: the peer sent a message that is not allowed here, or this process has no descriptor left; then the
-    /// message stays in the socket.
-    pub fn take_control(&mut self) -> Result<DrainOutcome, FollowError> {
-        self.control.taken.receive_all(&self.control.socket)
-    }
-
     /// Charges memory to the quota of the peer's user, if there is one, and returns the descriptor to pass.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the user has too much already, or a copy for it cannot be made.
-    pub fn lend(&self, sealed: &Snapshot) -> Result<Option<Arc<OwnedFd>>, Shortage> {
+    fn lend(&self, sealed: &Snapshot) -> Result<Option<Arc<OwnedFd>>, Shortage> {
         let lend =
             |account| sealed.lend(account).map_err(|error| error.shortage(sealed.len() as u64));
         self.account.as_ref().map(lend).transpose()
-    }
-
-    /// Passes a message in memory of its own, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the message was not passed.
-    pub fn pass_attachment(
-        &self,
-        id: u64,
-        generation: u64,
-        sealed: &Snapshot,
-    ) -> Result<(), Shortage> {
-        let attachment = Attachment { id, generation, len: sealed.len() as u64 };
-        let lent = self.lend(sealed)?;
-        let passed = lent.as_ref().map_or(sealed.as_fd(), AsFd::as_fd);
-        control::pass_attachment(&self.control.socket, attachment, passed)
-    }
-
-    /// Takes the memory of the attach record `id`, checks it and maps it.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, but the session remains usable.
-    pub fn take_attachment(&mut self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
-        let Control { taken, socket } = &mut self.control;
-        let (attachment, fd) = taken.take_attachment(socket, id)?;
-        let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
-        let map = SnapshotMap::verify_and_map(fd, len, len);
-        spare::keep();
-        match map {
-            Ok(map) => Ok((attachment, map)),
-            Err(error) => Err(unmapped("a message", attachment.len, &error)),
-        }
-    }
-
-    /// Passes a broadcast ring, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: it was not passed.
-    pub fn pass_ring(
-        &self,
-        id: u64,
-        ring: BroadcastRing,
-        memory: BorrowedFd<'_>,
-    ) -> Result<(), Shortage> {
-        control::pass_attachment(&self.control.socket, ring.attachment(id), memory)
-    }
-
-    /// Takes the broadcast ring of the attach record `id`, checks its memory and maps it.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the ring is lost, but the session remains usable.
-    pub fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
-        let Control { taken, socket } = &mut self.control;
-        let (attachment, fd) = taken.take_attachment(socket, id)?;
-        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
-            reaper::reap(fd);
-            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
-        };
-        let map = PeerRegion::verify_and_map(fd, ring.memory());
-        spare::keep();
-        let map = map.map_err(|error| unmapped("a ring", attachment.len, &error))?;
-        Ok((ring, map))
     }
 
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
@@ -246,6 +175,57 @@ impl Link {
         spare::keep();
         self.peer.lane = lane?;
         Ok(())
+    }
+}
+
+impl platform::PassMemory<Linux> for Link {
+    fn take_control(&mut self) -> Result<DrainOutcome, FollowError> {
+        self.control.taken.receive_all(&self.control.socket)
+    }
+
+    fn charge_attachment(&self, sealed: &Snapshot) -> Result<(), Shortage> {
+        self.lend(sealed).map(drop)
+    }
+
+    fn pass_attachment(&self, id: u64, generation: u64, sealed: &Snapshot) -> Result<(), Shortage> {
+        let attachment = Attachment { id, generation, len: sealed.len() as u64 };
+        let lent = self.lend(sealed)?;
+        let passed = lent.as_ref().map_or(sealed.as_fd(), AsFd::as_fd);
+        control::pass_attachment(&self.control.socket, attachment, passed)
+    }
+
+    fn take_attachment(&mut self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
+        let Control { taken, socket } = &mut self.control;
+        let (attachment, fd) = taken.take_attachment(socket, id)?;
+        let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
+        let map = SnapshotMap::verify_and_map(fd, len, len);
+        spare::keep();
+        match map {
+            Ok(map) => Ok((attachment, map)),
+            Err(error) => Err(unmapped("a message", attachment.len, &error)),
+        }
+    }
+
+    fn pass_ring(
+        &self,
+        id: u64,
+        ring: BroadcastRing,
+        memory: BorrowedFd<'_>,
+    ) -> Result<(), Shortage> {
+        control::pass_attachment(&self.control.socket, ring.attachment(id), memory)
+    }
+
+    fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
+        let Control { taken, socket } = &mut self.control;
+        let (attachment, fd) = taken.take_attachment(socket, id)?;
+        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
+            reaper::reap(fd);
+            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
+        };
+        let map = PeerRegion::verify_and_map(fd, ring.memory());
+        spare::keep();
+        let map = map.map_err(|error| unmapped("a ring", attachment.len, &error))?;
+        Ok((ring, map))
     }
 }
 

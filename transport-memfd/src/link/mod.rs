@@ -6,6 +6,8 @@ mod wait;
 
 pub use cancel::Canceller;
 
+use crate::Linux;
+use crate::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -13,10 +15,9 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
-use bellwire_core::{
-    Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
-};
+use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_shm::LoanAccount;
+use bellwire_shm::platform;
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
@@ -36,30 +37,8 @@ pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
 /// The memory that the peer writes.
 pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 
-/// The parts of a [`Link`] after the handshake.
-#[derive(Debug)]
-pub struct Parts {
-    /// This end's memory.
-    pub own: OwnEnd,
-    /// The peer's memory.
-    pub peer: PeerEnd,
-    /// The control socket.
-    pub channel: Channel,
-    /// The doorbell that this end wants the peer to ring.
-    pub doorbell: Doorbell,
-    /// The eventfd that the peer rings, for [`Doorbell::Eventfd`].
-    pub own_event: Option<Event>,
-    /// The eventfd that the peer wants to be rung by. It must be a trusted peer's: see [`Event`].
-    pub peer_event: Option<Event>,
-    /// The peer's process.
-    pub process: Option<Process>,
-    /// The limits of this end that the peer was told.
-    pub limits: Limits,
-    /// The name for the own lane's memfds, visible in `/proc/PID/maps`; at most 249 bytes.
-    pub lane_name: String,
-    /// Whether the peer keeps no way to write its attachments. On Linux seals prove it, so nothing depends on this.
-    pub trusts_peer: bool,
-}
+/// The parts of a [`Link`] after the handshake. The eventfd of the peer must be a trusted one's: see [`Event`].
+pub type Parts = bellwire_shm::Parts<Linux>;
 
 /// Why no [`Link`] could be created from its parts. The caller is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,11 +79,35 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a link from its parts and writes the wanted doorbell to the own page.
-    ///
-    /// # Errors
-    /// [`LinkError`] when the parts do not fit together.
-    pub fn new(parts: Parts) -> Result<Self, LinkError> {
+    /// Returns the control socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Returns one descriptor for all events. A peer that reads the shared eventfd only takes its own ring away.
+    fn gather(&self, eventfd: &Event) -> Result<Epoll, Errno> {
+        let gathered = Epoll::without_alarm()?;
+        gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
+        // Only the hang-up of the socket: control messages are read when a record asks for it.
+        let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };
+        gathered.add(&self.control, 1, quiet)?;
+        if let Some(process) = &self.process {
+            gathered.add(process, 2, Interest::readable(Trigger::Level))?;
+        }
+        Ok(gathered)
+    }
+
+    fn ring_futex(&self, bell: Bell) {
+        let word = match bell {
+            Bell::Data => Word::Tail,
+            Bell::Space => Word::Head,
+        };
+        self.own.page.wake_one(word.offset());
+    }
+}
+
+impl platform::Link<Linux> for Link {
+    fn new(parts: Parts) -> Result<Self, LinkError> {
         for size in [parts.own.page.size(), parts.peer.page.size()] {
             if size < PAGE_SIZE {
                 return Err(LinkError::PageSize { size });
@@ -134,81 +137,55 @@ impl Link {
         })
     }
 
-    /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
-    #[must_use]
-    pub fn on_quota_of(mut self, account: LoanAccount) -> Self {
+    fn on_quota_of(mut self, account: LoanAccount) -> Self {
         self.account = Some(account);
         self
     }
 
-    /// Returns the doorbell that this end wants the peer to ring.
-    pub fn doorbell(&self) -> Doorbell {
+    fn doorbell(&self) -> Doorbell {
         self.doorbell
     }
 
-    /// Returns whether this is the process that opened the session; in a child of fork the session does not work.
-    pub fn is_owner_process(&self) -> bool {
+    fn is_owner_process(&self) -> bool {
         self.owner_process.is_owner_process()
     }
 
-    /// Returns the control socket.
-    pub fn socket(&self) -> BorrowedFd<'_> {
+    fn arrived(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// Returns a descriptor that is readable while the control socket holds a message or the other end is closed.
-    pub fn arrived(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
-    }
-
-    /// Returns the peer's process.
-    pub fn process(&self) -> Option<&Process> {
+    fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Opens the peer's process, for a link that was created without it; costs one descriptor.
-    pub fn find_process(&self) -> Option<Process> {
+    fn find_process(&self) -> Option<Process> {
         peer::peer_pidfd(self.socket())
     }
 
-    /// Returns the eventfd that the peer rings, for an event loop that polls those of many links itself.
-    pub fn event(&self) -> Option<&Event> {
+    fn event(&self) -> Option<&Event> {
         self.own_event.as_ref()
     }
 
-    /// Returns a handle that wakes the thread that is parked here.
-    ///
-    /// # Errors
-    /// A link with a descriptor as doorbell needs one more for cancellation: `EMFILE` at the limit.
-    pub fn canceller(&self) -> Result<Canceller, Errno> {
+    fn canceller(&self) -> Result<Canceller, Errno> {
         if self.doorbell != Doorbell::Futex {
             self.cancel.make_eventfd()?;
         }
         Ok(Canceller(Arc::clone(&self.cancel)))
     }
 
-    /// Resets the cancellation and returns whether there was one.
-    pub fn take_cancel(&self) -> bool {
+    fn take_cancel(&self) -> bool {
         self.cancel.take()
     }
 
-    /// Unmaps everything and returns the control socket, for a caller that closes it elsewhere: the peer may have queued
-    /// descriptors on it whose close blocks.
-    pub fn into_channel(self) -> Option<Channel> {
+    fn into_channel(self) -> Option<Channel> {
         self.control.into_channel()
     }
 
-    /// Returns the peer's protocol violation on the control socket, if this end found one while it waited.
-    pub fn fault(&self) -> Option<PeerFault> {
+    fn fault(&self) -> Option<PeerFault> {
         self.control.fault()
     }
 
-    /// Returns a descriptor that an event loop can poll for reading. It is ready when there may be data or space, or the peer
-    /// is gone; then call [`Link::acknowledge`] before checking. Returns `None` if the doorbell is a futex.
-    ///
-    /// # Errors
-    /// For an eventfd link the first call creates an epoll instance: `EMFILE` at the limit.
-    pub fn pollable(&self) -> Result<Option<BorrowedFd<'_>>, Errno> {
+    fn pollable(&self) -> Result<Option<BorrowedFd<'_>>, Errno> {
         match (self.doorbell, &self.own_event) {
             (Doorbell::Eventfd, Some(eventfd)) => {
                 if let Some(gathered) = self.gathered.get() {
@@ -222,8 +199,7 @@ impl Link {
         }
     }
 
-    /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
-    pub fn acknowledge(&mut self) {
+    fn acknowledge(&mut self) {
         match self.doorbell {
             Doorbell::Futex => {}
             Doorbell::Eventfd => {
@@ -235,27 +211,6 @@ impl Link {
                 self.control.drain_before_wait();
             }
         }
-    }
-
-    /// Returns one descriptor for all events. A peer that reads the shared eventfd only takes its own ring away.
-    fn gather(&self, eventfd: &Event) -> Result<Epoll, Errno> {
-        let gathered = Epoll::without_alarm()?;
-        gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
-        // Only the hang-up of the socket: control messages are read when a record asks for it.
-        let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };
-        gathered.add(&self.control, 1, quiet)?;
-        if let Some(process) = &self.process {
-            gathered.add(process, 2, Interest::readable(Trigger::Level))?;
-        }
-        Ok(gathered)
-    }
-
-    fn ring_futex(&self, bell: Bell) {
-        let word = match bell {
-            Bell::Data => Word::Tail,
-            Bell::Space => Word::Head,
-        };
-        self.own.page.wake_one(word.offset());
     }
 }
 

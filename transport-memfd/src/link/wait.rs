@@ -1,15 +1,19 @@
 //! How a [`Link`] waits for its peer: on a futex, an eventfd or the socket, and never past the peer's end.
 
+use crate::Linux;
+use crate::prelude::*;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bellwire_core::control::BLOCKED_SLICE;
 use bellwire_core::{Instant, Park, PeerMemory, Woken, Word, sliced};
+use bellwire_shm::platform;
 use rustix::event::PollFd;
 
 use super::{DrainOutcome, Link};
+use crate::LifeState;
 use crate::doorbell::{Eventfd, Woke, futex_wait_any};
-use crate::life::{LIFE_OFFSET, LifeState, life_state};
+use crate::life::{LIFE_OFFSET, life_state};
 use crate::region::PeerRegion;
 use crate::{clock, poll};
 
@@ -19,62 +23,6 @@ const DEATH_SLICE: Duration = Duration::from_millis(100);
 const ARMED_SLICE: Duration = Duration::from_secs(60);
 
 impl Link {
-    /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, differs from `seen`, the
-    /// peer dies, or the wait is over. One `FUTEX_WAKE` by the peer wakes every watcher.
-    pub fn watch(
-        &self,
-        board: &PeerRegion,
-        offset: usize,
-        seen: u64,
-        until: Option<Instant>,
-    ) -> Woken {
-        let mut checks = 0_u32;
-        loop {
-            if !self.is_owner_process() {
-                return Woken::PeerGone;
-            }
-            let word = board.word(offset);
-            if self.cancel.is_set() {
-                return Woken::Cancelled;
-            }
-            if word.load() != low(seen) {
-                return Woken::Rung;
-            }
-            let life = self.peer.page.word(LIFE_OFFSET);
-            let life = Some((life, life.load()));
-            let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
-            if (life.is_none() || checks > 0) && self.peer_gone() {
-                return Woken::PeerGone;
-            }
-            checks += 1;
-            let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
-            let (wake, is_slice) = sliced(until, clock::now().after(slice));
-            let cancel = (self.cancel.word(), 0);
-            let woke = match life {
-                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
-                None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),
-            };
-            if woke == Woke::Deadline && !is_slice {
-                return Woken::Deadline;
-            }
-        }
-    }
-
-    /// Returns whether the peer's process ended, or it closed the session or its socket. Does not block. Records that it
-    /// published before remain readable.
-    pub fn peer_gone(&self) -> bool {
-        !self.is_owner_process()
-            || self.peer.says_closed()
-            || self.life() == LifeState::Died
-            || self.process_gone()
-    }
-
-    /// Returns what the kernel has recorded about the peer's serving thread: one load, no system call.
-    #[inline]
-    pub fn life(&self) -> LifeState {
-        life_state(self.peer.page.word(LIFE_OFFSET).load())
-    }
-
     pub(super) fn park_on_futex(&self, park: &Park) -> Woken {
         let mut checks = 0_u32;
         loop {
@@ -207,6 +155,54 @@ impl Link {
     fn poll_process(&self) -> PollFd<'_> {
         let process = self.process.as_ref().map(|process| poll::readable(process.as_fd()));
         process.unwrap_or_else(|| poll::hung_up(self.control.as_fd()))
+    }
+}
+
+impl platform::WatchPeer<Linux> for Link {
+    /// A futex waits on the low half of the word. One `FUTEX_WAKE` by the peer wakes every watcher.
+    fn watch(&self, board: &PeerRegion, offset: usize, seen: u64, until: Option<Instant>) -> Woken {
+        let mut checks = 0_u32;
+        loop {
+            if !self.is_owner_process() {
+                return Woken::PeerGone;
+            }
+            let word = board.word(offset);
+            if self.cancel.is_set() {
+                return Woken::Cancelled;
+            }
+            if word.load() != low(seen) {
+                return Woken::Rung;
+            }
+            let life = self.peer.page.word(LIFE_OFFSET);
+            let life = Some((life, life.load()));
+            let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
+            if (life.is_none() || checks > 0) && self.peer_gone() {
+                return Woken::PeerGone;
+            }
+            checks += 1;
+            let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
+            let (wake, is_slice) = sliced(until, clock::now().after(slice));
+            let cancel = (self.cancel.word(), 0);
+            let woke = match life {
+                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
+                None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),
+            };
+            if woke == Woke::Deadline && !is_slice {
+                return Woken::Deadline;
+            }
+        }
+    }
+
+    fn peer_gone(&self) -> bool {
+        !self.is_owner_process()
+            || self.peer.says_closed()
+            || self.life() == LifeState::Died
+            || self.process_gone()
+    }
+
+    #[inline]
+    fn life(&self) -> LifeState {
+        life_state(self.peer.page.word(LIFE_OFFSET).load())
     }
 }
 

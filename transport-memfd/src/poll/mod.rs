@@ -5,10 +5,11 @@ mod epoll;
 mod uring;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bellwire_core::{Backend, BackendStatus, Instant};
+use bellwire_shm::platform;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -16,12 +17,15 @@ pub use epoll::Epoll;
 #[cfg(feature = "io-uring")]
 pub use uring::Uring;
 
+pub use bellwire_shm::{Interest, PollEvent as Event, Trigger};
+
+use crate::Linux;
 use crate::clock;
 
 /// The maximum number of descriptors for one [`wait_readable`].
 pub const MAX_FDS: usize = 64;
 
-/// Waits for many descriptors, with epoll or io_uring; every transport has a type of this name.
+/// Waits for many descriptors, with epoll or io_uring.
 ///
 /// It belongs to the thread that created it.
 #[derive(Debug)]
@@ -31,39 +35,6 @@ pub enum Poller {
     /// [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html).
     #[cfg(feature = "io-uring")]
     Uring(Box<Uring>),
-}
-
-/// When a descriptor that stays ready is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trigger {
-    /// At each wait while it stays ready.
-    Level,
-    /// Once for each event; the descriptor need not be read.
-    Edge,
-}
-
-/// A descriptor that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Event {
-    /// The token passed to `add`.
-    pub token: u64,
-    /// It can be read; also set for a pidfd whose process ended.
-    pub readable: bool,
-    /// It can be written.
-    pub writable: bool,
-    /// The other end hung up, or the descriptor failed.
-    pub hung_up: bool,
-}
-
-/// What to report about a descriptor, besides a hang-up, which is always reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Interest {
-    /// Report when it can be read.
-    pub readable: bool,
-    /// Report when it can be written.
-    pub writable: bool,
-    /// How often.
-    pub trigger: Trigger,
 }
 
 /// Room for the events of one wait, reused from one to the next.
@@ -80,18 +51,6 @@ pub struct Events {
 /// Which of the descriptors of one wait were ready, by position. Empty after the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ready(u64);
-
-impl Interest {
-    /// Reports readable, with this trigger.
-    pub const fn readable(trigger: Trigger) -> Self {
-        Self { readable: true, writable: false, trigger }
-    }
-
-    /// Reports whichever of the two is wanted, as long as it lasts; every transport has a function of this name.
-    pub const fn exchange(readable: bool, writable: bool) -> Self {
-        Self { readable, writable, trigger: Trigger::Level }
-    }
-}
 
 impl Events {
     /// Creates room for `most` events per wait.
@@ -120,15 +79,12 @@ impl fmt::Debug for Events {
     }
 }
 
-impl Poller {
-    /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
-    pub const REPORTS_HANGUP: bool = true;
+impl platform::Poller<Linux> for Poller {
+    type Events = Events;
 
-    /// Creates an empty poller with the `wanted` backend where available, and returns which backend it uses.
-    ///
-    /// # Errors
-    /// `EMFILE` and `ENFILE` at the limit of open files.
-    pub fn choose(wanted: Backend) -> Result<(Self, BackendStatus), Errno> {
+    const REPORTS_HANGUP: bool = true;
+
+    fn choose(wanted: Backend) -> Result<(Self, BackendStatus), Errno> {
         let why_not = match wanted {
             Backend::IoUring => match try_uring() {
                 Ok(poller) => {
@@ -143,11 +99,9 @@ impl Poller {
         Ok((Self::Epoll(Epoll::create()?), in_use))
     }
 
-    /// Watches `fd` from the next wait on. Delete it before it is closed. No token may be `u64::MAX`.
-    ///
     /// # Errors
     /// `EEXIST` when epoll watches it already, `ENOSPC` past `/proc/sys/fs/epoll/max_user_watches`.
-    pub fn add(&mut self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+    fn add(&mut self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) => epoll.add(fd, token, interest),
             #[cfg(feature = "io-uring")]
@@ -155,11 +109,7 @@ impl Poller {
         }
     }
 
-    /// Changes what an already watched `fd` is watched for.
-    ///
-    /// # Errors
-    /// `ENOENT` when it is not watched.
-    pub fn modify(&mut self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+    fn modify(&mut self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) => epoll.modify(fd, token, interest),
             #[cfg(feature = "io-uring")]
@@ -167,24 +117,15 @@ impl Poller {
         }
     }
 
-    /// Stops watching `fd` and releases it: its last owner may close it.
-    ///
-    /// # Errors
-    /// `ENOENT` when it is not watched.
-    pub fn delete(&mut self, fd: impl AsFd) -> Result<(), Errno> {
+    fn delete(&mut self, fd: BorrowedFd<'_>) -> bool {
         match self {
-            Self::Epoll(epoll) => epoll.delete(fd),
+            Self::Epoll(epoll) => epoll.delete(fd).is_ok(),
             #[cfg(feature = "io-uring")]
-            Self::Uring(uring) => uring.delete(fd),
+            Self::Uring(uring) => uring.delete(fd).is_ok(),
         }
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events. A signal ends
-    /// the wait with none.
-    ///
-    /// # Errors
-    /// None that a correct program sees.
-    pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
         match self {
             Self::Epoll(epoll) => epoll.wait(events, timeout),
             #[cfg(feature = "io-uring")]
@@ -192,12 +133,7 @@ impl Poller {
         }
     }
 
-    /// Waits until something is ready or `until` has passed (`None`: forever), and returns the number of events; `now` is the
-    /// current time. It may end earlier without an event. For callers that wait often with a deadline that rarely expires.
-    ///
-    /// # Errors
-    /// As [`Poller::wait`].
-    pub fn sleep(
+    fn sleep(
         &mut self,
         events: &mut Events,
         now: Instant,
@@ -245,7 +181,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Resul
     wait(&mut polls, deadline)
 }
 
-/// Same as [`wait_readable`], but returns only whether any is ready; every transport has a function of this name.
+/// Same as [`wait_readable`], but returns only whether any is ready.
 ///
 /// # Errors
 /// As [`wait_readable`].

@@ -7,6 +7,7 @@ use bellwire_core::sync::Ordering;
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
 use bellwire_memfd::poll::wait_readable;
+use bellwire_memfd::prelude::*;
 
 use crate::support::{patience, region, thread_id, wait_until_parked};
 

@@ -13,6 +13,7 @@ use bellwire_memfd::endpoint::{
     prepare_run_dir, socket_path,
 };
 use bellwire_memfd::poll;
+use bellwire_memfd::prelude::*;
 
 use crate::child;
 use crate::support::{patience, service};

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::reaper;
 use bellwire_memfd::region::{PeerRegion, VerifyError};
 use bellwire_memfd::snapshot::SnapshotMap;

@@ -6,10 +6,12 @@ use std::time::Duration;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{LIFE_SIZE, PAGE_SIZE, SAMPLE_SLOTS};
 use bellwire_core::{Bell, OwnMemory, Park, Port, Woken, Word};
+use bellwire_memfd::LifeState;
 use bellwire_memfd::doorbell::futex_wait_any;
 use bellwire_memfd::endpoint::{Endpoint, connect};
-use bellwire_memfd::life::{self, LIFE_OFFSET, LifeState, MAX_PER_THREAD, life_state};
+use bellwire_memfd::life::{LIFE_OFFSET, LifeLock, MAX_PER_THREAD, life_state};
 use bellwire_memfd::link::OwnEnd;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{pass, peer, poll};
 
@@ -58,7 +60,7 @@ fn body_that_is_killed() {
     let Some(dir) = child::run_dir() else { return };
     let socket = connect(&dir, service("life")).unwrap();
     let (page, fd) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
-    let _lock = life::hold(&page).expect("a life word");
+    let _lock = LifeLock::hold(&page).expect("a life word");
     pass::send(socket.as_fd(), b"page", &[fd.as_fd()]).unwrap();
     child::wait_to_be_killed();
 }
@@ -72,7 +74,7 @@ fn a_thread_that_ends_holding_it_has_died() {
             .spawn(|| {
                 // The region moves here and back: it is Send.
                 let own = own;
-                std::mem::forget(life::hold(&own).unwrap());
+                std::mem::forget(LifeLock::hold(&own).unwrap());
                 assert_eq!(state(&peer), LifeState::Alive);
             })
             .join()
@@ -89,7 +91,7 @@ fn a_thread_that_ends_holding_it_has_died() {
 #[test]
 fn letting_go_disarms_it_and_wakes_the_peer() {
     let (own, peer) = region(PAGE_SIZE);
-    let lock = life::hold(&own).unwrap();
+    let lock = LifeLock::hold(&own).unwrap();
     let life = peer.word(LIFE_OFFSET);
     let seen = life.load();
     std::thread::scope(|scope| {
@@ -110,7 +112,7 @@ fn letting_go_disarms_it_and_wakes_the_peer() {
 #[test]
 fn the_region_may_go_before_the_lock() {
     let (own, peer) = region(PAGE_SIZE);
-    let lock = life::hold(&own).unwrap();
+    let lock = LifeLock::hold(&own).unwrap();
     drop(own);
     assert_eq!(state(&peer), LifeState::Alive);
     drop(lock);
@@ -120,7 +122,7 @@ fn the_region_may_go_before_the_lock() {
 #[test]
 fn no_safe_function_reaches_a_life_word_that_is_held() {
     let (own, peer) = region(PAGE_SIZE);
-    let lock = life::hold(&own).unwrap();
+    let lock = LifeLock::hold(&own).unwrap();
     let bytes = || {
         let mut bytes = [0; 64];
         peer.read(LIFE_OFFSET, &mut bytes);
@@ -161,13 +163,13 @@ fn no_safe_function_reaches_a_life_word_that_is_held() {
 #[test]
 fn a_life_word_is_held_once_and_only_where_there_is_room_for_it() {
     let (short, _peer) = region(LIFE_OFFSET + 32);
-    assert!(life::hold(&short).is_none());
+    assert!(LifeLock::hold(&short).is_none());
     let (own, peer) = region(PAGE_SIZE);
-    let lock = life::hold(&own).unwrap();
-    assert!(life::hold(&own).is_none(), "a mutex that is locked is not made anew");
+    let lock = LifeLock::hold(&own).unwrap();
+    assert!(LifeLock::hold(&own).is_none(), "a mutex that is locked is not made anew");
     assert_eq!(state(&peer), LifeState::Alive);
     drop(lock);
-    assert!(life::hold(&own).is_none());
+    assert!(LifeLock::hold(&own).is_none());
     assert_eq!(state(&peer), LifeState::Unarmed);
 }
 
@@ -178,10 +180,10 @@ fn a_thread_holds_only_as_many_as_the_kernel_would_find() {
     std::thread::scope(|scope| {
         let body = move || {
             let (last, most) = own.split_last().unwrap();
-            let mut locks: Vec<_> = most.iter().map(|page| life::hold(page).unwrap()).collect();
-            assert!(life::hold(last).is_none());
+            let mut locks: Vec<_> = most.iter().map(|page| LifeLock::hold(page).unwrap()).collect();
+            assert!(LifeLock::hold(last).is_none());
             drop(locks.pop());
-            locks.push(life::hold(last).expect("one was given back"));
+            locks.push(LifeLock::hold(last).expect("one was given back"));
             std::mem::forget(locks);
         };
         scope.spawn(body).join().unwrap();
@@ -203,7 +205,7 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
     let woken = std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         scope.spawn(move || {
-            let lock = life::hold(&server.own().page).unwrap();
+            let lock = LifeLock::hold(&server.own().page).unwrap();
             tell.send(()).unwrap();
             wait_until_parked(parked);
             // Published before it dies: read first.
@@ -238,7 +240,7 @@ fn life_words_and_robust_mutexes_of_one_thread_come_and_go_in_any_order() {
                 let mut held: Vec<_> = (0..6)
                     .map(|at| match at % 2 {
                         0 => (Some(RobustMutex::locked()), None),
-                        _ => (None, Some(life::hold(&own[at / 2]).unwrap())),
+                        _ => (None, Some(LifeLock::hold(&own[at / 2]).unwrap())),
                     })
                     .collect();
                 assert!(all_alive());

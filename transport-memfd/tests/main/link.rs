@@ -9,9 +9,10 @@ use bellwire_core::wire::{
     Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, PageState, Ready,
 };
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
-use bellwire_memfd::life;
+use bellwire_memfd::life::LifeLock;
 use bellwire_memfd::link::Link;
 use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
@@ -42,7 +43,7 @@ fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
                 scope.spawn(move || {
                     // With a life word the waiter takes no time slices: without a ring it sleeps on.
                     let page = &ringer.own().page;
-                    let _life = life::hold(page).expect("a life word");
+                    let _life = LifeLock::hold(page).expect("a life word");
                     tell.send(()).unwrap();
                     wait_until_parked(parked);
                     ringer.own().store(word, 64, Ordering::Release);

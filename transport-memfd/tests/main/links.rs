@@ -7,6 +7,7 @@ use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

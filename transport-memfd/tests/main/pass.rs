@@ -4,6 +4,7 @@ use std::sync::Arc;
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::pass::{self, MAX_FDS, ReceiveError, SendError};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::{peer, poll, reaper};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -7,6 +7,7 @@ use bellwire_core::{Backend, BackendStatus, Instant};
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::poll::{Event, Events, Interest, Poller, Trigger, wait_readable};
+use bellwire_memfd::prelude::*;
 use rustix::io::{Errno, read, write};
 use rustix::net::{SendFlags, send};
 
@@ -97,8 +98,8 @@ fn hear(socket: &OwnedFd) {
 fn an_edge_is_reported_once_and_a_level_until_it_is_drained() {
     each(|bench| {
         let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
-        bench.poller.add(&edge, 1, EDGE).unwrap();
-        bench.poller.add(&level, 2, LEVEL).unwrap();
+        bench.poller.add(edge.as_fd(), 1, EDGE).unwrap();
+        bench.poller.add(level.as_fd(), 2, LEVEL).unwrap();
         assert_eq!(bench.readable(), [0; 0]);
         edge.ring();
         level.ring();
@@ -116,7 +117,7 @@ fn an_edge_is_reported_once_and_a_level_until_it_is_drained() {
 fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
-        bench.poller.add(&bell, 1, EDGE).unwrap();
+        bench.poller.add(bell.as_fd(), 1, EDGE).unwrap();
         let rung = |bench: &mut Bench, within: Duration| {
             bell.ring();
             assert_eq!(bench.sleep(clock::now().after(within)), 1, "for {within:?}");
@@ -141,8 +142,8 @@ fn readiness_from_before_the_add_is_reported() {
         let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
         edge.ring();
         level.ring();
-        bench.poller.add(&edge, 1, EDGE).unwrap();
-        bench.poller.add(&level, 2, LEVEL).unwrap();
+        bench.poller.add(edge.as_fd(), 1, EDGE).unwrap();
+        bench.poller.add(level.as_fd(), 2, LEVEL).unwrap();
         assert_eq!(bench.readable(), [1, 2]);
         assert_eq!(bench.readable(), [2]);
     });
@@ -152,7 +153,7 @@ fn readiness_from_before_the_add_is_reported() {
 fn a_thousand_rings_one_at_a_time_are_a_thousand_edges() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
-        bench.poller.add(&bell, 7, EDGE).unwrap();
+        bench.poller.add(bell.as_fd(), 7, EDGE).unwrap();
         for _ in 0..1000 {
             bell.ring();
             assert_eq!(bench.readable(), [7]);
@@ -164,7 +165,7 @@ fn a_thousand_rings_one_at_a_time_are_a_thousand_edges() {
 fn a_ring_ends_a_wait_that_has_begun() {
     each(|bench| {
         let (there, back) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
-        bench.poller.add(&there, 1, EDGE).unwrap();
+        bench.poller.add(there.as_fd(), 1, EDGE).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..100 {
@@ -185,7 +186,7 @@ fn a_ring_ends_a_wait_that_has_begun() {
 fn a_wait_ends_at_its_limit() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
-        bench.poller.add(&bell, 1, EDGE).unwrap();
+        bench.poller.add(bell.as_fd(), 1, EDGE).unwrap();
         let begun = std::time::Instant::now();
         assert_eq!(bench.wait(Some(Duration::from_millis(20))), []);
         assert!(begun.elapsed() >= Duration::from_millis(20), "{:?}", begun.elapsed());
@@ -198,16 +199,16 @@ fn a_deleted_source_is_reported_no_more_and_released() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         let bell = Eventfd::create().unwrap();
-        bench.poller.add(&ours, 1, LEVEL).unwrap();
-        bench.poller.add(&bell, 2, EDGE).unwrap();
+        bench.poller.add(ours.as_fd(), 1, LEVEL).unwrap();
+        bench.poller.add(bell.as_fd(), 2, EDGE).unwrap();
         say(&theirs);
         assert_eq!(bench.readable(), [1]);
         hear(&ours);
         assert_eq!(bench.readable(), [0; 0]);
         // Rung and not yet reported.
         bell.ring();
-        bench.poller.delete(&bell).unwrap();
-        bench.poller.delete(&ours).unwrap();
+        assert!(bench.poller.delete(bell.as_fd()));
+        assert!(bench.poller.delete(ours.as_fd()));
         drop(ours);
         // No wait in between: the other end sees it at once.
         assert_eq!(read(&theirs, &mut [0; 1]), Ok(0), "it is still open");
@@ -219,8 +220,8 @@ fn a_deleted_source_is_reported_no_more_and_released() {
 fn a_source_that_was_never_polled_can_be_deleted_and_closed() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
-        bench.poller.add(&ours, 1, LEVEL).unwrap();
-        bench.poller.delete(&ours).unwrap();
+        bench.poller.add(ours.as_fd(), 1, LEVEL).unwrap();
+        assert!(bench.poller.delete(ours.as_fd()));
         drop(ours);
         assert_eq!(read(&theirs, &mut [0; 1]), Ok(0));
         assert_eq!(bench.poll(), []);
@@ -231,11 +232,11 @@ fn a_source_that_was_never_polled_can_be_deleted_and_closed() {
 fn an_unwatched_source_can_be_neither_deleted_nor_modified() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
-        assert_eq!(bench.poller.delete(&bell), Err(Errno::NOENT));
-        assert_eq!(bench.poller.modify(&bell, 1, LEVEL), Err(Errno::NOENT));
-        bench.poller.add(&bell, 1, LEVEL).unwrap();
-        bench.poller.delete(&bell).unwrap();
-        assert_eq!(bench.poller.delete(&bell), Err(Errno::NOENT));
+        assert!(!bench.poller.delete(bell.as_fd()));
+        assert_eq!(bench.poller.modify(bell.as_fd(), 1, LEVEL), Err(Errno::NOENT));
+        bench.poller.add(bell.as_fd(), 1, LEVEL).unwrap();
+        assert!(bench.poller.delete(bell.as_fd()));
+        assert!(!bench.poller.delete(bell.as_fd()));
     });
 }
 
@@ -244,16 +245,16 @@ fn a_number_that_is_used_again_is_another_descriptor() {
     each(|bench| {
         for token in 0..100 {
             let (ours, theirs) = socket_pair();
-            bench.poller.add(&ours, token, LEVEL).unwrap();
+            bench.poller.add(ours.as_fd(), token, LEVEL).unwrap();
             say(&theirs);
             let token = if token % 2 == 0 {
                 token
             } else {
-                bench.poller.modify(&ours, token + 1000, LEVEL).unwrap();
+                bench.poller.modify(ours.as_fd(), token + 1000, LEVEL).unwrap();
                 token + 1000
             };
             assert_eq!(bench.readable(), [token]);
-            bench.poller.delete(&ours).unwrap();
+            assert!(bench.poller.delete(ours.as_fd()));
         }
     });
 }
@@ -262,14 +263,14 @@ fn a_number_that_is_used_again_is_another_descriptor() {
 fn a_changed_interest_holds_at_once_and_hang_ups_are_always_reported() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
-        bench.poller.add(&ours, 1, LEVEL).unwrap();
+        bench.poller.add(ours.as_fd(), 1, LEVEL).unwrap();
         say(&theirs);
         assert_eq!(bench.readable(), [1]);
-        bench.poller.modify(&ours, 2, NOT_READABLE).unwrap();
+        bench.poller.modify(ours.as_fd(), 2, NOT_READABLE).unwrap();
         assert_eq!(bench.poll(), [], "what can be read is not asked for");
-        bench.poller.modify(&ours, 3, LEVEL).unwrap();
+        bench.poller.modify(ours.as_fd(), 3, LEVEL).unwrap();
         assert_eq!(bench.readable(), [3]);
-        bench.poller.modify(&ours, 4, NOT_READABLE).unwrap();
+        bench.poller.modify(ours.as_fd(), 4, NOT_READABLE).unwrap();
         assert_eq!(bench.poll(), []);
         drop(theirs);
         for _ in 0..3 {
@@ -284,11 +285,11 @@ fn a_changed_interest_holds_at_once_and_hang_ups_are_always_reported() {
 fn readiness_for_an_earlier_interest_is_reported_for_the_new_one_only() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
-        bench.poller.add(&bell, 0, EDGE).unwrap();
+        bench.poller.add(bell.as_fd(), 0, EDGE).unwrap();
         assert_eq!(bench.readable(), [0; 0]);
         for token in 1..10 {
             bell.ring();
-            bench.poller.modify(&bell, token, EDGE).unwrap();
+            bench.poller.modify(bell.as_fd(), token, EDGE).unwrap();
             assert_eq!(bench.readable(), [token]);
             assert_eq!(bench.readable(), [0; 0]);
         }
@@ -300,7 +301,7 @@ fn writable_sources_are_reported() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         let interest = Interest { writable: true, ..NOT_READABLE };
-        bench.poller.add(&ours, 1, interest).unwrap();
+        bench.poller.add(ours.as_fd(), 1, interest).unwrap();
         assert!(bench.one().writable);
         while write(&ours, &[0; 4096]).is_ok() {}
         assert_eq!(bench.poll(), []);
@@ -316,12 +317,12 @@ fn the_end_of_a_process_is_reported_until_it_is_deleted() {
         let pid = rustix::process::Pid::from_child(&child);
         let flags = rustix::process::PidfdFlags::empty();
         let pidfd = rustix::process::pidfd_open(pid, flags).unwrap();
-        bench.poller.add(&pidfd, 9, LEVEL).unwrap();
+        bench.poller.add(pidfd.as_fd(), 9, LEVEL).unwrap();
         for _ in 0..3 {
             let event = bench.one();
             assert!(event.readable && event.token == 9, "{event:?}");
         }
-        bench.poller.delete(&pidfd).unwrap();
+        assert!(bench.poller.delete(pidfd.as_fd()));
         assert_eq!(bench.poll(), []);
         child.wait().unwrap();
     });
@@ -335,7 +336,10 @@ fn thousands_of_events_at_once_are_all_reported_and_edges_only_once() {
     each(|bench| {
         let bells: Vec<_> = (0..MANY).map(|_| Eventfd::create().unwrap()).collect();
         for (bell, token) in bells.iter().zip(0..) {
-            bench.poller.add(bell, token, if token % 2 == 0 { EDGE } else { LEVEL }).unwrap();
+            bench
+                .poller
+                .add(bell.as_fd(), token, if token % 2 == 0 { EDGE } else { LEVEL })
+                .unwrap();
         }
         assert_eq!(bench.poll(), []);
         for round in 0..3 {

@@ -5,6 +5,7 @@ use std::ptr;
 
 use bellwire_core::sync::Ordering;
 use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bellwire_memfd::clock;
 use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, VerifyError};
 use bellwire_memfd::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use rustix::io::Errno;

@@ -7,6 +7,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{Instant, ServiceName};
 use bellwire_memfd::clock;
 use bellwire_memfd::link::Link;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

@@ -7,6 +7,7 @@ use bellwire_core::doctor::{Check, Finding, Group, Tried};
 
 use crate::doorbell::Event;
 use crate::poll::{self, Events, Interest, Poller, Trigger};
+use crate::prelude::*;
 use crate::{OsError, clock};
 
 /// Much longer than a wake takes.
@@ -60,7 +61,7 @@ fn only_rings() -> Tried {
 
 fn pool() -> Tried {
     let (event, mut poller) = (Event::create()?, Poller::create()?);
-    poller.add(&event, 7, Interest::readable(Trigger::Edge))?;
+    poller.add(event.as_handle(), 7, Interest::readable(Trigger::Edge))?;
     let mut events = Events::with_capacity(4);
     for _ in 0..2 {
         event.ring();

@@ -8,6 +8,7 @@ use windows_sys::Win32::System::Memory::{SECTION_MAP_READ, SECTION_MAP_WRITE};
 
 use crate::handle::{Access, duplicate};
 use crate::mapping::Mapping;
+use crate::prelude::*;
 use crate::region::{OwnRegion, PeerRegion};
 use crate::snapshot::SnapshotBuilder;
 use crate::{OsError, section};

@@ -10,6 +10,7 @@ use crate::doorbell::Event;
 use crate::endpoint::{self, Endpoint};
 use crate::pass::{Channel, ReceiveError, Received};
 use crate::peer::{self, Process, Reach};
+use crate::prelude::*;
 use crate::{clock, poll};
 
 const PATIENCE: Duration = Duration::from_secs(5);

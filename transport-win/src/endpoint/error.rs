@@ -105,16 +105,6 @@ pub enum ConnectError {
     },
 }
 
-/// Why a run directory was not listed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot list {}: {source}", .path.display())]
-pub struct ListError {
-    /// The directory.
-    pub path: PathBuf,
-    /// The error from the system.
-    pub source: io::Error,
-}
-
 impl ConnectError {
     /// Returns whether an untrusted process has the name.
     pub const fn is_impostor(&self) -> bool {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
+use bellwire_shm::{ListError, Liveness};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_SHARING_VIOLATION, GENERIC_WRITE,
 };
@@ -16,7 +17,7 @@ use windows_sys::Win32::Storage::FileSystem::{
     READ_CONTROL,
 };
 
-use super::error::{BindError, ListError};
+use super::error::BindError;
 use super::pipe_name;
 use crate::peer::User;
 use crate::{OsError, security};
@@ -24,21 +25,6 @@ use crate::{OsError, security};
 /// How often a lock is tried, `LOCK_PAUSE` apart: a lister may have the file open for a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// Whether a process serves an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Liveness {
-    /// A process holds its lock; its pid, if known.
-    Alive(Option<u32>),
-    /// No process serves it.
-    Stale,
-    /// The name is taken by something else. Never on Windows, where the pipe's owner shows that.
-    Squatted,
-    /// A service manager listens, and starts the provider when a client connects. Never on Windows.
-    Activated,
-    /// This process cannot find out.
-    Unknown,
-}
 
 /// A run directory's entry for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]

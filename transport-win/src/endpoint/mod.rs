@@ -4,6 +4,10 @@ mod error;
 mod instance;
 mod lock;
 
+use crate::Windows;
+use crate::prelude::*;
+use bellwire_shm::platform;
+use bellwire_shm::platform::Absent;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -23,9 +27,10 @@ use crate::pass::Channel;
 use crate::peer::{self, Sid, User};
 use crate::pipe::{End, Pipe};
 use crate::{OsError, clock};
-pub use error::{BindError, ConnectError, ListError, RunDirError};
+pub use bellwire_shm::{ListError, Liveness};
+pub use error::{BindError, ConnectError, RunDirError};
 use instance::{Listening, Rights};
-pub use lock::{EndpointInfo, Liveness, list, lock_path};
+pub use lock::{EndpointInfo, list, lock_path};
 
 /// How many connections may wait for accept; each costs a handle.
 const BACKLOG: usize = 4;
@@ -44,30 +49,6 @@ pub struct Endpoint {
     pipe: String,
     // Held until the pipe is closed.
     _lock: File,
-}
-
-/// A socket that the service manager handed over: there are none on Windows.
-#[derive(Clone, Copy, Debug)]
-pub enum Inherited {}
-
-impl Inherited {
-    /// Never.
-    pub fn path(&self) -> &Path {
-        match *self {}
-    }
-
-    /// Never.
-    pub fn is_of(&self, _: &Path, _: ServiceName) -> bool {
-        match *self {}
-    }
-}
-
-/// Returns the sockets that the service manager handed over: none.
-///
-/// # Errors
-/// None.
-pub const fn inherited() -> Result<Vec<Inherited>, BindError> {
-    Ok(Vec::new())
 }
 
 /// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
@@ -113,19 +94,6 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
 }
 
 impl Endpoint {
-    /// Returns whether clients find it by its name: always, while it exists.
-    pub const fn is_in_place(&self) -> bool {
-        true
-    }
-
-    /// Takes the name again.
-    ///
-    /// # Errors
-    /// None: the name is never lost.
-    pub const fn take_place(&mut self) -> Result<(), BindError> {
-        Ok(())
-    }
-
     /// Takes the name and listens. This user and the admitted users may connect, but nobody from another machine.
     ///
     /// # Errors
@@ -166,65 +134,6 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Takes the name. Clients that come before the first accept wait for it, since a name is a pipe that listens. What a group
-    /// may do with the run directory is up to its access control list.
-    ///
-    /// # Errors
-    /// As [`Endpoint::bind_admitting`].
-    pub fn reserve(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission,
-        _group_may_write: bool,
-    ) -> Result<Self, BindError> {
-        Self::bind_admitting(run_dir, service, admission)
-    }
-
-    /// Never: there are no [`Inherited`] sockets.
-    ///
-    /// # Errors
-    /// None.
-    pub fn inherit(
-        _: &Path,
-        _: ServiceName,
-        _: &Admission,
-        _group_may_write: bool,
-        inherited: &Inherited,
-    ) -> Result<Self, BindError> {
-        match *inherited {}
-    }
-
-    /// Limits the connections that wait for accept, on other systems: on Windows a client waits for an instance of the pipe.
-    ///
-    /// # Errors
-    /// None.
-    pub fn listen(&self, _: u32) -> Result<(), OsError> {
-        Ok(())
-    }
-
-    /// Accepts a waiting connection; returns `None` if there is none. Does not wait: [`Endpoint::as_handle`] is ready while
-    /// there is one, and a wait for it can include other handles.
-    ///
-    /// # Errors
-    /// At the limit of handles or memory. Connections that were closed meanwhile are skipped without an error.
-    pub fn accept(&self) -> Result<Option<Channel>, OsError> {
-        let connected = self.connected();
-        let refilled = self.refill();
-        self.recheck();
-        match connected {
-            Some(handle) => Pipe::new(handle, End::Server).map(Channel::new).map(Some),
-            None => refilled.map(|()| None),
-        }
-    }
-
-    /// Closes the connections that wait for accept. Without an instance that listens, clients would wait for one for as long as
-    /// another is open.
-    pub fn turn_away(&self) {
-        while let Ok(Some(channel)) = self.accept() {
-            drop(channel);
-        }
-    }
-
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
     #[cfg(feature = "doctor")]
@@ -236,11 +145,6 @@ impl Endpoint {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns the service.
-    pub fn service(&self) -> ServiceName {
-        self.service
     }
 
     /// Returns the pipe's name.
@@ -284,15 +188,68 @@ impl Endpoint {
     }
 }
 
+impl platform::Endpoint<Windows> for Endpoint {
+    fn reserve(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        _group_may_write: bool,
+    ) -> Result<Self, BindError> {
+        Self::bind_admitting(run_dir, service, admission)
+    }
+
+    fn inherit(
+        _: &Path,
+        _: ServiceName,
+        _: &Admission,
+        _group_may_write: bool,
+        inherited: &Absent<Windows>,
+    ) -> Result<Self, BindError> {
+        match inherited.0 {}
+    }
+
+    fn listen(&self, _: u32) -> Result<(), OsError> {
+        Ok(())
+    }
+
+    fn accept(&self) -> Result<Option<Channel>, OsError> {
+        let connected = self.connected();
+        let refilled = self.refill();
+        self.recheck();
+        match connected {
+            Some(handle) => Pipe::new(handle, End::Server).map(Channel::new).map(Some),
+            None => refilled.map(|()| None),
+        }
+    }
+
+    fn turn_away(&self) {
+        while let Ok(Some(channel)) = self.accept() {
+            drop(channel);
+        }
+    }
+
+    fn service(&self) -> ServiceName {
+        self.service
+    }
+
+    fn connect(
+        run_dir: &Path,
+        service: ServiceName,
+        owners: &[User],
+        until: Option<Instant>,
+    ) -> Result<Channel, ConnectError> {
+        connect_trusting(run_dir, service, owners, until)
+    }
+
+    fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
+        list(run_dir)
+    }
+}
+
 impl AsHandle for Endpoint {
     fn as_handle(&self) -> BorrowedHandle<'_> {
         self.arrived.as_handle()
     }
-}
-
-/// Returns `None`: the system's accounts trust no user because of a run directory's location.
-pub fn owner_trusted_by_root(_: &Path) -> Option<User> {
-    None
 }
 
 /// Connects to a service whose pipe belongs to this user, to the system or its administrators, or to one of `trusted`. While

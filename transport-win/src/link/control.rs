@@ -2,6 +2,8 @@
 //! What a [`Link`] does on its pipe after the handshake. [`bellwire_core::control`] defines what the messages mean; this
 //! module moves them and their handles.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
 use bellwire_core::PeerFault;
@@ -10,6 +12,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
 use bellwire_shm::OverQuota;
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
@@ -82,85 +85,11 @@ impl ControlTransport for Link {
 }
 
 impl Link {
-    /// Processes the peer's messages so far: rings need no more, and memory is kept for the record that refers to it.
-    ///
-    /// # Errors
-    /// [`FollowError`]: the peer sent a message that is not allowed here, or this process cannot open another handle; then
-    /// the message is kept.
-    pub fn take_control(&self) -> Result<DrainOutcome, FollowError> {
-        self.control.borrow_mut().receive_all(self)
-    }
-
     /// Charges memory to the quota of the peer's user, if there is one, and returns the handle to pass.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the user has too much already.
-    pub fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedHandle<'s>, Shortage> {
+    fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedHandle<'s>, Shortage> {
         let Some(account) = &self.account else { return Ok(sealed.as_handle()) };
         let over = |OverQuota { bytes, .. }| Shortage { resource: Resource::Quota, bytes, code: 0 };
         sealed.lend(account).map_err(over)
-    }
-
-    /// Passes a message in memory of its own, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the message was not passed.
-    pub fn pass_attachment(
-        &self,
-        id: u64,
-        generation: u64,
-        sealed: &Snapshot,
-    ) -> Result<(), Shortage> {
-        let attachment = Attachment { id, generation, len: sealed.len() as u64 };
-        control::pass_attachment(self, attachment, self.lend(sealed)?)
-    }
-
-    /// Takes the memory of the attach record `id`, checks it and maps it, or copies it if the peer is not trusted.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, but the session remains usable.
-    pub fn take_attachment(&self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
-        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
-        let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
-        let map = if self.trusts_peer {
-            // SAFETY: the peer is trusted, which `Parts` says of one that may write this process's memory anyway, to keep no
-            // way to write what it attaches.
-            unsafe { SnapshotMap::verify_and_map(section, len, len) }
-        } else {
-            SnapshotMap::verify_and_copy(section, len, len)
-        };
-        match map {
-            Ok(map) => Ok((attachment, map)),
-            Err(error) => Err(unmapped("a message", attachment.len, error)),
-        }
-    }
-
-    /// Passes a broadcast ring, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: it was not passed.
-    pub fn pass_ring(
-        &self,
-        id: u64,
-        ring: BroadcastRing,
-        memory: BorrowedHandle<'_>,
-    ) -> Result<(), Shortage> {
-        control::pass_attachment(self, ring.attachment(id), memory)
-    }
-
-    /// Takes the broadcast ring of the attach record `id`, checks its memory and maps it.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the ring is lost, but the session remains usable.
-    pub fn take_ring(&self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
-        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
-        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
-            reaper::reap_all([section]);
-            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
-        };
-        let map = PeerRegion::verify_and_map(section, ring.memory());
-        let map = map.map_err(|error| unmapped("a ring", attachment.len, error))?;
-        Ok((ring, map))
     }
 
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
@@ -194,6 +123,57 @@ impl Link {
     /// Processes pending messages, for a wait. A fault ends the session at the next check.
     pub(super) fn drain_before_wait(&self) -> DrainOutcome {
         self.control.borrow_mut().drain_before_wait(self)
+    }
+}
+
+impl platform::PassMemory<Windows> for Link {
+    fn charge_attachment(&self, sealed: &Snapshot) -> Result<(), Shortage> {
+        self.lend(sealed).map(|_| ())
+    }
+
+    fn take_control(&mut self) -> Result<DrainOutcome, FollowError> {
+        self.control.borrow_mut().receive_all(self)
+    }
+
+    fn pass_attachment(&self, id: u64, generation: u64, sealed: &Snapshot) -> Result<(), Shortage> {
+        let attachment = Attachment { id, generation, len: sealed.len() as u64 };
+        control::pass_attachment(self, attachment, self.lend(sealed)?)
+    }
+
+    fn take_attachment(&mut self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
+        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
+        let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
+        let map = if self.trusts_peer {
+            // SAFETY: the peer is trusted, which `Parts` says of one that may write this process's memory anyway, to keep no
+            // way to write what it attaches.
+            unsafe { SnapshotMap::verify_and_map(section, len, len) }
+        } else {
+            SnapshotMap::verify_and_copy(section, len, len)
+        };
+        match map {
+            Ok(map) => Ok((attachment, map)),
+            Err(error) => Err(unmapped("a message", attachment.len, error)),
+        }
+    }
+
+    fn pass_ring(
+        &self,
+        id: u64,
+        ring: BroadcastRing,
+        memory: BorrowedHandle<'_>,
+    ) -> Result<(), Shortage> {
+        control::pass_attachment(self, ring.attachment(id), memory)
+    }
+
+    fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
+        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
+        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
+            reaper::reap_all([section]);
+            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
+        };
+        let map = PeerRegion::verify_and_map(section, ring.memory());
+        let map = map.map_err(|error| unmapped("a ring", attachment.len, error))?;
+        Ok((ring, map))
     }
 }
 

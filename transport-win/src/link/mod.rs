@@ -3,6 +3,8 @@
 mod control;
 mod wait;
 
+use crate::Windows;
+use crate::prelude::*;
 use std::cell::{OnceCell, RefCell};
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::sync::Arc;
@@ -12,19 +14,17 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
-use bellwire_core::{
-    Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
-};
+use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_shm::LoanAccount;
+use bellwire_shm::platform;
 
 use crate::doorbell::{Cancel, Event};
 use crate::handle::{Access, duplicate};
-use crate::life::LifeState;
 use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Interest, Poller, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
-use crate::{OsError, clock, peer};
+use crate::{OsError, clock};
 pub use control::DrainOutcome;
 
 /// The memory that this end writes.
@@ -33,32 +33,9 @@ pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
 /// The memory that the peer writes.
 pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 
-/// The parts of a [`Link`] after the handshake.
-#[derive(Debug)]
-pub struct Parts {
-    /// This end's memory.
-    pub own: OwnEnd,
-    /// The peer's memory.
-    pub peer: PeerEnd,
-    /// The control pipe.
-    pub channel: Channel,
-    /// The doorbell that this end wants the peer to ring: [`Doorbell::Socket`] is the pipe, every other value the event.
-    pub doorbell: Doorbell,
-    /// The event that the peer rings, if it was given one.
-    pub own_event: Option<Event>,
-    /// The event that the peer wants to be rung by.
-    pub peer_event: Option<Event>,
-    /// The peer's process, if [`Channel::process`] does not hold it already.
-    pub process: Option<Process>,
-    /// The limits of this end that the peer was told.
-    pub limits: Limits,
-    /// For systems on which memory has a name.
-    pub lane_name: String,
-    /// Whether the peer is trusted to keep no way to write its attachments, which nothing proves on Windows. True only for a
-    /// peer that may write this process's memory anyway: one of its user, or the system. Attachments of other peers are
-    /// copied.
-    pub trusts_peer: bool,
-}
+/// The parts of a [`Link`] after the handshake. The doorbell is the pipe for [`Doorbell::Socket`], and the event for every other
+/// value.
+pub type Parts = bellwire_shm::Parts<Windows>;
 
 /// Why no [`Link`] could be created from its parts. The caller is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,16 +84,31 @@ pub struct Link {
 pub struct Canceller(Cancel);
 
 impl Link {
-    /// Returns whether this is the process that opened the session: always, since there is no fork.
-    pub const fn is_owner_process(&self) -> bool {
-        true
+    /// Returns the control pipe.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
     }
 
-    /// Creates a link from its parts and writes the wanted doorbell, the event, to the own page.
-    ///
-    /// # Errors
-    /// [`LinkError`] when the parts do not fit together.
-    pub fn new(parts: Parts) -> Result<Self, LinkError> {
+    /// Returns the event that this end rings for the peer.
+    pub(crate) fn peer_event(&self) -> Option<&Arc<Event>> {
+        self.peer_event.as_ref()
+    }
+
+    /// Makes the pool ring the own event for messages in the pipe and for the peer's end.
+    fn gather(&self) -> Result<Poller, OsError> {
+        let bell = Event::of(duplicate(&self.own_event, Access::Same)?);
+        let mut gathered = Poller::ringing(bell);
+        gathered.add(self.arrived(), 0, Interest::readable(Trigger::Level))?;
+        if let Some(process) = self.process() {
+            gathered.add(process.as_handle(), 1, Interest::readable(Trigger::Level))?;
+        }
+        gathered.recheck();
+        Ok(gathered)
+    }
+}
+
+impl platform::Link<Windows> for Link {
+    fn new(parts: Parts) -> Result<Self, LinkError> {
         for size in [parts.own.page.size(), parts.peer.page.size()] {
             if size < PAGE_SIZE {
                 return Err(LinkError::PageSize { size });
@@ -151,83 +143,49 @@ impl Link {
         })
     }
 
-    /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
-    #[must_use]
-    pub fn on_quota_of(mut self, account: LoanAccount) -> Self {
+    fn on_quota_of(mut self, account: LoanAccount) -> Self {
         self.account = Some(account);
         self
     }
 
-    /// Returns the doorbell that this end wants the peer to ring.
-    pub fn doorbell(&self) -> Doorbell {
+    fn doorbell(&self) -> Doorbell {
         self.doorbell
     }
 
-    /// Returns the control pipe.
-    pub fn channel(&self) -> &Channel {
-        &self.channel
-    }
-
-    /// Returns a handle that is ready while the control pipe holds a message or is closed.
-    pub fn arrived(&self) -> BorrowedHandle<'_> {
+    fn arrived(&self) -> BorrowedHandle<'_> {
         self.channel.arrived()
     }
 
-    /// Returns the peer's process.
-    pub fn process(&self) -> Option<&Process> {
+    fn process(&self) -> Option<&Process> {
         self.channel.process().or(self.process.as_ref())
     }
 
-    /// Opens the peer's process, for a link that was created without it; costs one handle.
-    pub fn find_process(&self) -> Option<Process> {
-        peer::watch(&self.channel)
+    fn find_process(&self) -> Option<Process> {
+        Process::watch(&self.channel)
     }
 
-    /// Returns the event that the peer rings, for an event loop that polls those of many links itself.
-    pub fn event(&self) -> Option<&Event> {
+    fn event(&self) -> Option<&Event> {
         Some(&self.own_event)
     }
 
-    /// Returns the event that this end rings for the peer.
-    pub(crate) fn peer_event(&self) -> Option<&Arc<Event>> {
-        self.peer_event.as_ref()
-    }
-
-    /// Returns a handle that wakes the thread that is parked here.
-    ///
-    /// # Errors
-    /// The first one costs an event: at the limit of handles or memory.
-    pub fn canceller(&self) -> Result<Canceller, OsError> {
+    fn canceller(&self) -> Result<Canceller, OsError> {
         self.cancel.arm()?;
         Ok(Canceller(self.cancel.clone()))
     }
 
-    /// Resets the cancellation and returns whether there was one.
-    pub fn take_cancel(&self) -> bool {
+    fn take_cancel(&self) -> bool {
         self.cancel.take()
     }
 
-    /// Returns the peer's protocol violation on the pipe, if this end found one while it waited.
-    pub fn fault(&self) -> Option<PeerFault> {
-        self.control.borrow().fault()
-    }
-
-    /// Unmaps everything and returns the control pipe.
-    pub fn into_channel(self) -> Option<Channel> {
+    fn into_channel(self) -> Option<Channel> {
         Some(self.channel)
     }
 
-    /// Returns what the system has recorded about the peer's life: nothing on Windows.
-    pub fn life(&self) -> LifeState {
-        LifeState::Unarmed
+    fn fault(&self) -> Option<PeerFault> {
+        self.control.borrow().fault()
     }
 
-    /// Returns a handle that an event loop can wait for. It is ready when there may be data or space, or the peer is gone;
-    /// then call [`Link::acknowledge`] before checking. The wait itself may reset it (auto-reset).
-    ///
-    /// # Errors
-    /// The first call makes the system's thread pool wait for the peer's end: at the limit of handles or memory.
-    pub fn pollable(&self) -> Result<Option<BorrowedHandle<'_>>, OsError> {
+    fn pollable(&self) -> Result<Option<BorrowedHandle<'_>>, OsError> {
         if self.gathered.get().is_none() {
             let gathered = self.gather()?;
             // It cannot have been set meanwhile: only one thread at a time uses the link.
@@ -236,25 +194,12 @@ impl Link {
         Ok(Some(self.own_event.as_handle()))
     }
 
-    /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
-    pub fn acknowledge(&self) {
+    fn acknowledge(&mut self) {
         self.own_event.drain();
         self.drain_before_wait();
         if let Some(gathered) = self.gathered.get() {
             gathered.borrow_mut().recheck();
         }
-    }
-
-    /// Makes the pool ring the own event for messages in the pipe and for the peer's end.
-    fn gather(&self) -> Result<Poller, OsError> {
-        let bell = Event::of(duplicate(&self.own_event, Access::Same)?);
-        let mut gathered = Poller::ringing(bell);
-        gathered.add(self.arrived(), 0, Interest::readable(Trigger::Level))?;
-        if let Some(process) = self.process() {
-            gathered.add(process, 1, Interest::readable(Trigger::Level))?;
-        }
-        gathered.recheck();
-        Ok(gathered)
     }
 }
 

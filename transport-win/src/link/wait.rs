@@ -1,10 +1,13 @@
 //! How a [`Link`] waits for its peer: on all its handles together, and never past the peer's end.
 
+use crate::Windows;
+use crate::prelude::*;
 use std::os::windows::io::AsHandle;
 
 use bellwire_core::control::{BLOCKED_SLICE, DrainOutcome};
 use bellwire_core::sync::Ordering;
 use bellwire_core::{Instant, Park, PeerMemory, Woken, sliced};
+use bellwire_shm::platform;
 
 use super::Link;
 use crate::peer::Process;
@@ -24,26 +27,6 @@ enum Source {
 }
 
 impl Link {
-    /// Sleeps until the word at `offset` of `board`, which the same peer writes, differs from `seen`, the peer dies, or the
-    /// wait is over. The peer rings this link's event after it has changed the word.
-    pub fn watch(
-        &self,
-        board: &PeerRegion,
-        offset: usize,
-        seen: u64,
-        until: Option<Instant>,
-    ) -> Woken {
-        self.sleep(|| board.load_u64(offset, Ordering::Acquire) != seen, until)
-    }
-
-    /// Returns whether the peer's process ended, or it closed the session or its pipe. Does not wait. Records that it
-    /// published before remain readable.
-    pub fn peer_gone(&self) -> bool {
-        self.peer.says_closed()
-            || self.process().is_some_and(Process::has_exited)
-            || !self.channel.is_open()
-    }
-
     pub(super) fn park_on_event(&self, park: &Park) -> Woken {
         self.sleep(|| park.has_moved(&self.peer), park.until)
     }
@@ -119,5 +102,17 @@ impl Link {
         // Fails only for an invalid handle, and these are all open.
         let woke = poll::wait(handles.get(..used).unwrap_or(&handles), until).ok().flatten();
         woke.and_then(|at| sources.get(at)).map(|(source, _)| *source)
+    }
+}
+
+impl platform::WatchPeer<Windows> for Link {
+    fn watch(&self, board: &PeerRegion, offset: usize, seen: u64, until: Option<Instant>) -> Woken {
+        self.sleep(|| board.load_u64(offset, Ordering::Acquire) != seen, until)
+    }
+
+    fn peer_gone(&self) -> bool {
+        self.peer.says_closed()
+            || self.process().is_some_and(Process::has_exited)
+            || !self.channel.is_open()
     }
 }

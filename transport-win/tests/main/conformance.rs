@@ -11,6 +11,7 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::Doorbell;
 use bellwire_core::{Geometry, OwnMemory, Port, Word};
 use bellwire_win::link::Link;
+use bellwire_win::prelude::*;
 use bellwire_win::region::PeerRegion;
 
 use crate::support::{Pair, pair};

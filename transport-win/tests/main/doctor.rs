@@ -5,6 +5,7 @@ use std::process::Command;
 use bellwire_core::doctor::Outcome;
 use bellwire_win::doctor;
 use bellwire_win::peer::own_user;
+use bellwire_win::prelude::*;
 use bellwire_win::snapshot::SnapshotBuilder;
 
 use crate::support::region;

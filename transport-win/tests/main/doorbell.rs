@@ -2,6 +2,7 @@ use std::os::windows::io::AsHandle;
 use std::time::Duration;
 
 use bellwire_win::doorbell::{Cancel, Event};
+use bellwire_win::prelude::*;
 use bellwire_win::{clock, poll};
 
 use crate::support::{is_ready, ready};

@@ -9,6 +9,7 @@ use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, BindError, ConnectError, Endpoint, Liveness, RunDirError};
 use bellwire_win::pass::ReceiveError;
 use bellwire_win::peer::Sid;
+use bellwire_win::prelude::*;
 use bellwire_win::{clock, poll};
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_FIRST_PIPE_INSTANCE, PIPE_ACCESS_DUPLEX};

@@ -10,6 +10,7 @@ use bellwire_win::doorbell::Event;
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::{Channel, ReceiveError, Received};
 use bellwire_win::peer::{self, Reach};
+use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 

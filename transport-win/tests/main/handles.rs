@@ -8,6 +8,7 @@ use bellwire_core::{Bell, Park, Port};
 use bellwire_win::doorbell::Event;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::poll::{Events, Interest, Poller, Trigger};
+use bellwire_win::prelude::*;
 use bellwire_win::region::OwnRegion;
 use bellwire_win::snapshot::{SnapshotBuilder, SnapshotMap};
 use bellwire_win::{clock, reaper};
@@ -130,7 +131,7 @@ counted! {
         let events: Vec<_> = (0..100).map(|_| Event::create().unwrap()).collect();
         let mut poller = Poller::create().unwrap();
         for (event, token) in events.iter().zip(0..) {
-            poller.add(event, token, Interest::readable(Trigger::Edge)).unwrap();
+            poller.add(event.as_handle(), token, Interest::readable(Trigger::Edge)).unwrap();
         }
         events[50].ring();
         poller.wait(&mut Events::default(), None).unwrap();

@@ -11,6 +11,7 @@ use bellwire_core::wire::{Attachment, Header, Kind, MAX_CONTROL, Message, PAGE_S
 use bellwire_core::{Geometry, Park, PeerFault, Port, Woken};
 use bellwire_win::doorbell::Event;
 use bellwire_win::link::{DrainOutcome, Link};
+use bellwire_win::prelude::*;
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::System::Memory::{
     FILE_MAP_WRITE, MapViewOfFile, PAGE_READONLY, PAGE_READWRITE, SEC_COMMIT, SEC_RESERVE,
@@ -203,7 +204,10 @@ impl Passing {
         Self { announced, memory: memory(8192), count: 1 }
     }
 
-    fn told(&self, [(rogue, _), (victim, _)]: &[(Link, Lanes); 2]) -> Result<usize, FollowError> {
+    fn told(
+        &self,
+        [(rogue, _), (victim, _)]: &mut [(Link, Lanes); 2],
+    ) -> Result<usize, FollowError> {
         if let Some(announced) = self.announced {
             let handles = vec![self.memory.as_handle(); self.count];
             send(rogue, &Message::Attachment(announced), &handles);
@@ -214,18 +218,20 @@ impl Passing {
 
 #[track_caller]
 fn is_no_message(why: &str, alter: impl Fn(&mut Passing)) {
-    for ends in ends() {
+    for mut ends in ends() {
         let mut passing = Passing::honest();
         alter(&mut passing);
-        let Err(FollowError::Peer(fault)) = passing.told(&ends) else { panic!("it was believed") };
+        let Err(FollowError::Peer(fault)) = passing.told(&mut ends) else {
+            panic!("it was believed")
+        };
         assert!(names(fault, why), "{fault:?}");
     }
 }
 
 #[test]
 fn an_honest_message_of_the_same_making_is_taken() {
-    for ends in ends() {
-        assert_eq!(Passing::honest().told(&ends), Ok(5000));
+    for mut ends in ends() {
+        assert_eq!(Passing::honest().told(&mut ends), Ok(5000));
     }
 }
 
@@ -267,7 +273,7 @@ fn a_message_above_the_limit() {
 #[test]
 fn a_message_that_its_sender_can_still_write_does_not_change_under_a_reader_that_distrusts_it() {
     // The server, in this pair.
-    let [[(rogue, _), (victim, _)], _] = ends();
+    let [[(rogue, _), (mut victim, _)], _] = ends();
     let kept = memory(8192);
     let attachment = Attachment { id: 1, generation: 0, len: LEN };
     send(&rogue, &Message::Attachment(attachment), &[kept.as_handle()]);
@@ -306,7 +312,7 @@ fn a_handle_of_no_memory_for_a_message() {
 
 #[test]
 fn messages_that_no_record_asks_for_are_left_in_the_pipe() {
-    for [(rogue, _), (victim, _)] in ends() {
+    for [(rogue, _), (mut victim, _)] in ends() {
         let sealed = sealed(&[1; 10]);
         for id in 1..=MAX_ATTACHED as u64 {
             rogue.pass_attachment(id, 0, &sealed).unwrap();

@@ -1,4 +1,4 @@
-use std::os::windows::io::AsHandle;
+use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use bellwire_core::{
 use bellwire_win::clock;
 use bellwire_win::link::DrainOutcome;
 use bellwire_win::peer::{Process, Reach};
+use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::watch::Watchers;
 
@@ -170,7 +171,7 @@ fn memory_is_there_when_its_record_is() {
     // The end of a read is told to the thread that started it, which may be late: here it makes no system call.
     for to_server in [true, false] {
         let (server, client) = links();
-        let (sender, receiver) = if to_server { (client, server) } else { (server, client) };
+        let (sender, mut receiver) = if to_server { (client, server) } else { (server, client) };
         let passed = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -204,20 +205,22 @@ fn a_peer_that_keeps_ringing_extends_no_deadline() {
 
 #[test]
 fn an_event_loop_waits_for_rings_and_death() {
-    let (waiter, ringer) = links();
-    let pollable = waiter.pollable().unwrap().expect("there is an event");
-    assert!(!is_ready(pollable));
+    let (mut waiter, ringer) = links();
+    let is_polled = |link: &bellwire_win::link::Link, poll: fn(BorrowedHandle<'_>) -> bool| {
+        poll(link.pollable().unwrap().expect("there is an event"))
+    };
+    assert!(!is_polled(&waiter, is_ready));
     for _ in 0..3 {
         ringer.ring(Bell::Data);
-        assert!(is_ready(pollable), "rung");
+        assert!(is_polled(&waiter, is_ready), "rung");
         ringer.ring(Bell::Data);
         waiter.acknowledge();
-        assert!(!is_ready(pollable));
+        assert!(!is_polled(&waiter, is_ready));
     }
     drop(ringer);
-    assert!(ready(pollable), "the end is told");
+    assert!(is_polled(&waiter, ready), "the end is told");
     waiter.acknowledge();
-    assert!(ready(pollable), "a peer that is gone stays so");
+    assert!(is_polled(&waiter, ready), "a peer that is gone stays so");
 }
 
 #[test]

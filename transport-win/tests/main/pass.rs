@@ -3,6 +3,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use bellwire_core::wire::MAX_CONTROL;
 use bellwire_win::doorbell::Event;
 use bellwire_win::pass::{HandleCountError, MAX_HANDLES, ReceiveError, SendError};
+use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 
 use crate::child;

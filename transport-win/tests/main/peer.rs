@@ -1,6 +1,7 @@
 use std::os::windows::io::AsHandle;
 
 use bellwire_win::peer::{self, Process, Reach, Sid};
+use bellwire_win::prelude::*;
 
 use crate::child;
 use crate::support::{accept, bind, channels, connect, is_ready, ready, receive};

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use bellwire_win::doorbell::{Cancel, Event};
 use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
+use bellwire_win::prelude::*;
 
 use crate::support::patience;
 
@@ -39,8 +40,8 @@ fn more_handles_than_one_wait_takes_are_an_error() {
 fn rings_are_reported_once_and_lasting_events_each_time() {
     let (once, lasting) = (Event::create().unwrap(), Cancel::new());
     let mut poller = Poller::create().unwrap();
-    poller.add(&once, 1, EDGE).unwrap();
-    poller.add(lasting.arm().unwrap(), 2, Interest::readable(Trigger::Level)).unwrap();
+    poller.add(once.as_handle(), 1, EDGE).unwrap();
+    poller.add(lasting.arm().unwrap().as_handle(), 2, Interest::readable(Trigger::Level)).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     once.ring();
     assert_eq!(tokens(&mut poller, LONG), [1]);
@@ -62,7 +63,7 @@ fn hundreds_of_handles_are_watched_together() {
     let events: Vec<_> = (0..MANY).map(|_| Event::create().unwrap()).collect();
     let mut poller = Poller::create().unwrap();
     for (event, token) in events.iter().zip(0..) {
-        poller.add(event, token, EDGE).unwrap();
+        poller.add(event.as_handle(), token, EDGE).unwrap();
     }
     for round in 0..3 {
         for (event, token) in events.iter().zip(0..) {
@@ -84,13 +85,13 @@ fn hundreds_of_handles_are_watched_together() {
 fn a_deleted_source_is_not_reported() {
     let event = Event::create().unwrap();
     let mut poller = Poller::create().unwrap();
-    poller.add(&event, 7, EDGE).unwrap();
+    poller.add(event.as_handle(), 7, EDGE).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     event.ring();
-    assert!(poller.delete(&event));
-    assert!(!poller.delete(&event));
+    assert!(poller.delete(event.as_handle()));
+    assert!(!poller.delete(event.as_handle()));
     assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);
-    poller.add(&event, 7, EDGE).unwrap();
+    poller.add(event.as_handle(), 7, EDGE).unwrap();
     event.ring();
     assert_eq!(tokens(&mut poller, LONG), [7]);
 }
@@ -100,12 +101,12 @@ fn a_source_without_interest_is_silent_until_it_has_one_again() {
     let lasting = Cancel::new();
     let event = lasting.arm().unwrap();
     let mut poller = Poller::create().unwrap();
-    let listens = |readable| Interest { readable, trigger: Trigger::Level };
-    poller.add(event, 7, listens(true)).unwrap();
+    let listens = |readable| Interest::exchange(readable, false);
+    poller.add(event.as_handle(), 7, listens(true)).unwrap();
     lasting.set();
     assert_eq!(tokens(&mut poller, LONG), [7]);
-    poller.modify(event, 7, listens(false)).unwrap();
+    poller.modify(event.as_handle(), 7, listens(false)).unwrap();
     assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);
-    poller.modify(event, 8, listens(true)).unwrap();
+    poller.modify(event.as_handle(), 8, listens(true)).unwrap();
     assert_eq!(tokens(&mut poller, LONG), [8]);
 }

@@ -5,6 +5,7 @@ use std::ptr;
 
 use bellwire_core::sync::Ordering;
 use bellwire_win::doorbell::Event;
+use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use windows_sys::Win32::Foundation::{DuplicateHandle, GetLastError, HANDLE, INVALID_HANDLE_VALUE};
 use windows_sys::Win32::System::Memory::{

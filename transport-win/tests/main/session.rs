@@ -7,6 +7,7 @@ use bellwire_core::serve::Incoming;
 use bellwire_core::wire::Status;
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
 use bellwire_win::link::Link;
+use bellwire_win::prelude::*;
 use bellwire_win::snapshot::{Snapshot, SnapshotBuilder};
 use tempfile::TempDir;
 
@@ -170,7 +171,7 @@ fn serve(link: Link) {
                     }
                 }
                 Some(Incoming::Attached { id }) => {
-                    let (_, request) = driver.end().port().take_attachment(id).unwrap();
+                    let (_, request) = driver.end_mut().port_mut().take_attachment(id).unwrap();
                     let responded = driver.attach(id, Attached(sealed(&answer(&request))));
                     assert_eq!(responded, Ok(Responded::Done));
                 }

@@ -2,6 +2,7 @@
 
 use std::os::windows::io::{AsHandle, AsRawHandle, OwnedHandle};
 
+use bellwire_win::prelude::*;
 use bellwire_win::snapshot::{SnapshotBuilder, SnapshotMap, VerifyError};
 use windows_sys::Win32::System::Memory::{FILE_MAP_WRITE, MapViewOfFile};
 

@@ -12,6 +12,7 @@ use bellwire_win::endpoint::{self, BindError, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::Channel;
 use bellwire_win::peer::{self, Process, Reach};
+use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 

@@ -79,15 +79,15 @@ const EDITS: [Edit; 21] = [
     edit(
         "a parked caller does not notice a death",
         "transport-memfd/src/link/wait.rs",
-        "    pub fn peer_gone(&self) -> bool {\n",
-        "    pub fn peer_gone(&self) -> bool {\n        \
+        "    fn peer_gone(&self) -> bool {\n",
+        "    fn peer_gone(&self) -> bool {\n        \
                  if FAULT {\n            return self.peer.says_closed();\n        }\n",
     ),
     edit(
         "a parked caller does not notice a death",
         "transport-memfd/src/link/wait.rs",
-        "    pub fn life(&self) -> LifeState {\n",
-        "    pub fn life(&self) -> LifeState {\n        \
+        "    fn life(&self) -> LifeState {\n",
+        "    fn life(&self) -> LifeState {\n        \
                  if FAULT {\n            return LifeState::Unarmed;\n        }\n",
     ),
     edit(
