@@ -71,11 +71,15 @@ impl platform::Arrivals for Arrivals {
     fn take(&self) -> io::Result<()> {
         // The lock is held while events are consumed and the others rung: none of them finds neither.
         let bells = lock(&self.watched.bells);
-        if self.watched.notify.drain() {
-            bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+        loop {
+            if self.watched.notify.drain() {
+                bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+            }
+            self.bell.drain();
+            if !self.watched.notify.update(true)? {
+                return Ok(());
+            }
         }
-        self.bell.drain();
-        self.watched.notify.update(true)
     }
 
     fn release() {
@@ -199,6 +203,33 @@ mod tests {
         File::create(&socket).unwrap();
         touch(&socket);
         assert!(is_readable(&arrivals));
+    }
+
+    #[test]
+    fn directories_above_a_run_dir_that_has_come_wake_nobody() {
+        let _alone = lock(&ALONE);
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        let run_dir = missing.join("too/run");
+        let arrivals = Arrivals::watch(&run_dir).unwrap();
+        // Each time it is missing anew.
+        for _ in 0..2 {
+            File::create(dir.path().join("file")).unwrap();
+            assert!(is_readable(&arrivals), "what happens above a missing one may be its coming");
+            arrivals.take().unwrap();
+            std::fs::create_dir_all(&run_dir).unwrap();
+            assert!(is_readable(&arrivals), "it has come");
+            arrivals.take().unwrap();
+            for above in [dir.path(), &missing] {
+                File::create(above.join("other")).unwrap();
+                std::fs::remove_file(above.join("other")).unwrap();
+                assert!(!is_readable(&arrivals), "{above:?} is still watched");
+            }
+            std::fs::remove_dir_all(&missing).unwrap();
+            std::fs::remove_file(dir.path().join("file")).unwrap();
+            assert!(is_readable(&arrivals), "it has gone");
+            arrivals.take().unwrap();
+        }
     }
 
     #[test]

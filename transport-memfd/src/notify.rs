@@ -28,7 +28,7 @@ pub struct Notify {
     run_dir: PathBuf,
     /// What happens to files in the run directory that is of interest.
     within: WatchFlags,
-    /// What [`Notify::retire`] ends.
+    /// Those of the directories that matter now.
     watches: Mutex<BTreeSet<i32>>,
 }
 
@@ -48,10 +48,8 @@ impl Notify {
     /// Ends its watches, and leaves the inotify instance for another use.
     pub(crate) fn retire(&mut self) -> Option<OwnedFd> {
         let watches = self.watches.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for watch in std::mem::take(watches) {
-            // Some ended with their directories.
-            let _ = inotify::remove_watch(self.as_fd(), watch);
-        }
+        let watches = std::mem::take(watches);
+        watches.into_iter().for_each(|watch| self.end(watch));
         self.drain();
         self.fd.take()
     }
@@ -71,18 +69,39 @@ impl Notify {
     /// when the last file that was in it is closed, so the one above it is watched for that; the run directory's only if
     /// `is_missing`, since else files are removed from it first.
     ///
+    /// Other directories do not stay watched: in one like `/tmp`, above a run dir that was missing, much happens. Returns whether
+    /// watches ended. That is an event, too: consume the events, and update once more.
+    ///
     /// # Errors
     /// A directory exists, or may, that cannot be watched: what happens in it goes unnoticed.
-    pub(crate) fn update(&self, is_missing: bool) -> io::Result<()> {
+    pub(crate) fn update(&self, is_missing: bool) -> io::Result<bool> {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = BTreeSet::new();
+        if let Err(error) = self.watch_nearest(is_missing, &mut current) {
+            // What cannot be watched anew may be watched still.
+            watches.append(&mut current);
+            return Err(error);
+        }
+        let stale: Vec<i32> = watches.difference(&current).copied().collect();
+        stale.iter().for_each(|&watch| self.end(watch));
+        *watches = current;
+        Ok(!stale.is_empty())
+    }
+
+    /// Watches what [`Notify::update`] says: those watches are `current` then.
+    fn watch_nearest(&self, is_missing: bool, current: &mut BTreeSet<i32>) -> io::Result<()> {
         // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
         let mut before = None;
         loop {
-            let mut failed = None;
+            let (mut found, mut failed) = (None, None);
             let mut dirs = self.run_dir.ancestors().enumerate();
             let nearest = dirs.find(|(above, dir)| {
                 let wanted = if *above > 0 { COMES } else { self.within };
                 match self.watch_dir(dir, wanted) {
-                    Ok(()) => true,
+                    Ok(watch) => {
+                        found = Some(watch);
+                        true
+                    }
                     Err(Errno::NOENT | Errno::NOTDIR) => false,
                     Err(error) => {
                         failed.get_or_insert_with(|| unwatched(dir, error));
@@ -91,23 +110,30 @@ impl Notify {
                 }
             });
             let nearest = nearest.map(|(above, _)| above);
+            if nearest != before {
+                current.clear();
+            }
+            current.extend(found);
             if nearest.is_none() || nearest == before || nearest == Some(0) && !is_missing {
                 return failed.map_or(Ok(()), Err);
             }
             if let Some((_, above)) = dirs.next() {
                 // Without the right to watch it, the end of the nearest may go unnoticed until its files are closed.
-                let _ = self.watch_dir(above, GOES);
+                current.extend(self.watch_dir(above, GOES));
             }
             before = nearest;
         }
     }
 
     /// Watches a directory for what is `wanted`, and for its own end. One that is already watched stays watched, for this only.
-    fn watch_dir(&self, dir: &Path, wanted: WatchFlags) -> Result<(), Errno> {
+    fn watch_dir(&self, dir: &Path, wanted: WatchFlags) -> Result<i32, Errno> {
         let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        let watch = inotify::add_watch(self, dir, itself | wanted)?;
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(watch);
-        Ok(())
+        inotify::add_watch(self, dir, itself | wanted)
+    }
+
+    /// Ends a watch, if it did not end with its directory.
+    fn end(&self, watch: i32) {
+        let _ = inotify::remove_watch(self, watch);
     }
 }
 
@@ -126,7 +152,9 @@ impl platform::Notify<Linux> for Notify {
 
     fn take(&self, is_missing: bool) {
         self.drain();
-        let _ = self.update(is_missing);
+        while let Ok(true) = self.update(is_missing) {
+            self.drain();
+        }
     }
 }
 
