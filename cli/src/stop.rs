@@ -113,6 +113,11 @@ impl Stop {
         self.lock().why
     }
 
+    /// Fails once the end is requested: between the parts of something long.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.requested().map_or(Ok(()), |why| Err(Failure::new(why.exit(), "interrupted")))
+    }
+
     /// Runs `hook` when the end is requested, or now if it was. It runs on another thread.
     pub fn on_request(&self, hook: impl FnOnce() + Send + 'static) {
         let mut inner = self.lock();

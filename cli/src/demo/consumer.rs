@@ -102,7 +102,11 @@ impl Consumer {
             && !provider.has_ended()
         {
             if self.burst.is_none() && begun.elapsed() >= Duration::from_secs(seconds) / 2 {
-                self.burst(report);
+                self.burst(report, stop);
+                if self.is_burst_interrupted() {
+                    // The provider shows no cgroup of this machine: that those made are gone would not be seen.
+                    return Ok(measured);
+                }
             }
             if Instant::now() >= step_at {
                 self.world.step();
@@ -147,11 +151,15 @@ impl Consumer {
     }
 
     /// Runs the burst, during which the snapshots show no cgroup of this machine.
-    fn burst(&mut self, report: &mut Report) {
+    fn burst(&mut self, report: &mut Report, stop: &Stop) {
         let begun = Instant::now();
         let (cache, tally) = (&mut self.cache, &mut self.tally);
-        self.burst = Some(self.burst_client.run(&mut Course { cache, tally, report }));
+        self.burst = Some(self.burst_client.run(&mut Course { cache, tally, report, stop }));
         self.world.postpone(begun.elapsed());
+    }
+
+    fn is_burst_interrupted(&self) -> bool {
+        self.burst.as_ref().is_some_and(|burst| burst.is_interrupted)
     }
 
     /// Looks for the cgroups that were made and removed.

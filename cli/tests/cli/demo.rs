@@ -142,12 +142,33 @@ fn a_signal_ends_it_early_and_cleanly() {
         let (stdout, stderr) = demo.rest();
         assert!(stdout.contains("Interrupted") && stdout.contains("the provider process ended"));
         assert_eq!(stderr, "");
-        assert!(is_empty(&place.temp()), "the run dir is removed");
-        let hierarchies = ["", "unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
-        for name in hierarchies.map(|name| Path::new("/sys/fs/cgroup").join(name)) {
-            if name.is_dir() {
-                assert_eq!(left(&name.to_string_lossy().into(), pid).len(), 0);
-            }
+        nothing_is_left(&place, pid);
+    }
+}
+
+#[test]
+fn a_signal_in_the_burst_ends_it_before_the_rest_of_the_burst() {
+    for (signal, status) in [(Signal::Int, 130), (Signal::Term, 143)] {
+        let Some(place) = Place::with_shell() else { return };
+        let mut demo = place.start(&["demo", "--seconds", "1"]);
+        let pid = demo.pid();
+        demo.stdout_until("snapshot of 16 cgroups");
+        assert_eq!(demo.end_by(signal).code(), Some(status));
+        demo.all_ended();
+        let (stdout, _) = demo.rest();
+        assert!(stdout.contains("Interrupted") && stdout.contains("it ended in the burst"));
+        assert!(!stdout.contains("snapshot of ") && !stdout.contains('✗'), "{stdout}");
+        nothing_is_left(&place, pid);
+    }
+}
+
+/// An ended demo has removed its run dir, and its cgroups wherever it may have made them.
+fn nothing_is_left(place: &Place, pid: u32) {
+    assert!(is_empty(&place.temp()), "the run dir is removed");
+    let hierarchies = ["", "unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
+    for name in hierarchies.map(|name| Path::new("/sys/fs/cgroup").join(name)) {
+        if name.is_dir() {
+            assert_eq!(left(&name.to_string_lossy().into(), pid).len(), 0);
         }
     }
 }

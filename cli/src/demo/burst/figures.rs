@@ -17,6 +17,9 @@ pub(in super::super) struct Burst {
     #[serde(skip)]
     pub(in super::super) lane_changes: Vec<LaneChange>,
     pub(in super::super) shared: Shared,
+    /// A signal came before its end.
+    #[serde(skip)]
+    pub(in super::super) is_interrupted: bool,
 }
 
 /// A requested snapshot that has arrived, complete.

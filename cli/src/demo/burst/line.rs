@@ -9,6 +9,7 @@ use super::figures::{Burst, LaneSpan, SessionFigures};
 use super::lane::{Cause, Watch};
 use super::message::{DemoBurst, Message, Stream};
 use crate::exit::{Exit, Failure};
+use crate::stop::Stop;
 
 /// How long an answer, or room for a request, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,13 +41,19 @@ impl Line {
         Ok(Self { name, client, sequence: 0, sent: 0, sequences, in_flight, watch })
     }
 
-    pub(super) fn take(&mut self, step: Step, burst: &mut Burst) -> Result<(), Failure> {
+    pub(super) fn take(
+        &mut self,
+        step: Step,
+        stop: &Stop,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
         match step {
             Step::Calls(messages, len) => (0..messages).try_for_each(|_| {
+                stop.check()?;
                 let (request, expected) = self.request(len)?;
                 self.call(&request, &expected, burst)
             }),
-            Step::Ahead(messages, len) => self.send_ahead(messages, len, burst),
+            Step::Ahead(messages, len) => self.send_ahead(messages, len, stop, burst),
         }
     }
 
@@ -69,10 +76,17 @@ impl Line {
     }
 
     /// Sends `requests` requests of `len` bytes, each as soon as there is room, and takes all answers.
-    fn send_ahead(&mut self, requests: u64, len: usize, burst: &mut Burst) -> Result<(), Failure> {
+    fn send_ahead(
+        &mut self,
+        requests: u64,
+        len: usize,
+        stop: &Stop,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
         for _ in 0..requests {
             let (request, expected) = self.request(len)?;
             let ticket = loop {
+                stop.check()?;
                 match session(&mut self.client)?.submit(&request) {
                     // Taking answers, and the provider's progress, make room.
                     Err(CallError::WouldBlock) if self.in_flight.is_empty() => {
@@ -87,6 +101,7 @@ impl Line {
             self.note_lanes(Cause::Submit(len), burst)?;
         }
         while !self.in_flight.is_empty() {
+            stop.check()?;
             self.take_answer(len, burst)?;
         }
         Ok(())

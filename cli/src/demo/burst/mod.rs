@@ -12,7 +12,6 @@ mod message;
 mod served;
 mod workload;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{Client, Current, RunDir, SnapshotCache, doctor};
@@ -21,6 +20,7 @@ use bellwire_cgroups::{CgroupsSnapshot, Index};
 use super::report::Report;
 use super::tally::Tally;
 use crate::exit::{Exit, Failure, chain};
+use crate::stop::Stop;
 pub(super) use arrivals::Arrivals;
 pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
 use line::Line;
@@ -35,8 +35,9 @@ pub(super) const LONGEST: usize = 16 << 20;
 /// How long a snapshot may take. An unoptimized build on a busy machine needs many seconds for a large one.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the release of memory may take at the end, and how often it is checked.
+/// How long the release of memory may take at the end.
 const REST: Duration = Duration::from_secs(10);
+/// How often a wait checks what it waits for, or whether the demo shall end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How messages grow on the first session, and how much of that the second one gets.
@@ -75,6 +76,7 @@ pub(super) struct Course<'a> {
     pub(super) cache: &'a mut SnapshotCache<CgroupsSnapshot>,
     pub(super) tally: &'a mut Tally,
     pub(super) report: &'a mut Report,
+    pub(super) stop: &'a Stop,
 }
 
 impl BurstClient {
@@ -86,13 +88,19 @@ impl BurstClient {
         Ok(Self { lines, workload })
     }
 
-    /// Runs the whole phase. A failure is counted as an error; the checks then find what is missing.
+    /// Runs the whole phase, or until the demo shall end. A failure is counted as an error; the checks then find what is
+    /// missing.
     pub(super) fn run(&mut self, course: &mut Course<'_>) -> Burst {
         let begun = Instant::now();
         let mut burst = Burst::default();
         let ran = self.all(course, &mut burst);
-        for failed in [ran, self.back(course)].into_iter().filter_map(Result::err) {
-            course.tally.error(&format!("burst: {failed}"));
+        let back = course.stop.check().and_then(|()| self.back(course));
+        for failed in [ran, back].into_iter().filter_map(Result::err) {
+            // SIGTERM may have reached the provider, too: what fails from then on is no error.
+            burst.is_interrupted = course.stop.requested().is_some();
+            if !burst.is_interrupted {
+                course.tally.error(&format!("burst: {failed}"));
+            }
         }
         burst.seconds = begun.elapsed().as_secs_f64();
         burst.lanes = self.lines.iter().flat_map(Line::spans).collect();
@@ -120,7 +128,7 @@ impl BurstClient {
         self.lines.iter_mut().try_for_each(|line| line.trim(burst))?;
         course.report.lanes(burst.lane_changes.iter().skip(told))?;
         self.show(3, few_again, course, burst)?;
-        burst.shared.after = self.rest(burst.shared.before)?;
+        burst.shared.after = self.rest(burst.shared.before, course.stop)?;
         Ok(())
     }
 
@@ -135,14 +143,15 @@ impl BurstClient {
 
     /// Waits until the provider, which watches the memory that it passed, has seen its return, and returns what is still
     /// held.
-    fn rest(&mut self, before: Memory) -> Result<Memory, Failure> {
+    fn rest(&mut self, before: Memory, stop: &Stop) -> Result<Memory, Failure> {
         let until = Instant::now() + REST;
         loop {
+            stop.check()?;
             let now = self.memory()?;
             if now.pieces <= before.pieces || Instant::now() >= until {
                 return Ok(now);
             }
-            thread::sleep(LOOK);
+            stop.sleep_until(Instant::now() + LOOK);
         }
     }
 
@@ -158,12 +167,15 @@ impl BurstClient {
         for (line, steps) in self.lines.iter_mut().zip([&GROWTH[..], &SECOND]) {
             for step in steps {
                 let told = burst.lane_changes.len();
-                line.take(*step, burst)?;
+                line.take(*step, course.stop, burst)?;
                 course.report.lanes(burst.lane_changes.iter().skip(told))?;
             }
         }
         let shared = Line::attached(ATTACHED)?;
-        self.lines.iter_mut().try_for_each(|line| line.call_attached(&shared, burst))
+        self.lines.iter_mut().try_for_each(|line| {
+            course.stop.check()?;
+            line.call_attached(&shared, burst)
+        })
     }
 
     /// Makes the provider publish synthetic cgroups, and waits until all of them were seen.
@@ -175,9 +187,12 @@ impl BurstClient {
         burst: &mut Burst,
     ) -> Result<(), Failure> {
         let expected = workload::cgroups(cgroups, seed);
+        course.stop.check()?;
         let begun = Instant::now();
         self.workload.call(&Workload::synthetic(cgroups, seed))?;
-        let same = |_, index: &Index| workload::is_exactly(index.view(), &expected);
+        let stop = course.stop;
+        let goes_on = || stop.requested().is_none();
+        let same = |_, index: &Index| workload::is_exactly(index.view(), &expected, goes_on);
         let (generation, bytes) = next(course, begun + PATIENCE, same)?;
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { cgroups, generation, bytes, nanos };
@@ -192,10 +207,11 @@ fn next(
     until: Instant,
     is_meant: impl Fn(u64, &Index) -> bool,
 ) -> Result<(u64, usize), Failure> {
-    let Course { cache, tally, .. } = course;
+    let Course { cache, tally, stop, .. } = course;
     loop {
+        stop.check()?;
         let left = until.saturating_duration_since(Instant::now());
-        let waited = cache.wait_for_change(Some(left));
+        let waited = cache.wait_for_change(Some(left.min(LOOK)));
         let waited = waited.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
         tally.came(cache);
         let current = cache.current();
