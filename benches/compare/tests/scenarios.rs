@@ -1,6 +1,17 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{bench, listed};
+use super::{Ended, bench, listed};
+
+/// Several times as long as all scenarios take, unoptimized, on a busy machine.
+const HANGS: Duration = Duration::from_secs(600);
 
 #[test]
 fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
@@ -10,17 +21,18 @@ fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
     let rest: Vec<_> =
         all.iter().map(String::as_str).filter(|name| !large.contains(name)).collect();
     let args = [&rest[..], &["--quick", "--json", "-"]].concat();
-    let mut ended = bench(&args);
+    let mut ended = bench_within(HANGS, &args).unwrap();
     // One of its events was lost once, on a busy machine: that is no fault of this harness.
     if ended.stderr.starts_with("error: iceoryx2-event") {
-        ended = bench(&args);
+        ended = bench_within(HANGS, &args).unwrap();
     }
     let scenarios = measured(&ended);
     let names: Vec<_> =
         scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap()).collect();
     assert_eq!(names, rest);
     for large in large {
-        let ended = bench(&[large, "--against", "seqpacket", "--quick", "--json", "-"]);
+        let args = [large, "--against", "seqpacket", "--quick", "--json", "-"];
+        let ended = bench_within(HANGS, &args).unwrap();
         assert_eq!(measured(&ended)[0]["rows"].as_array().unwrap().len(), 2, "{ended:?}");
     }
     for scenario in &scenarios {
@@ -37,7 +49,60 @@ fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
     }
 }
 
-fn measured(ended: &super::Ended) -> Vec<Value> {
+#[test]
+fn a_run_that_hangs_is_killed_and_its_contender_named() {
+    // A sample without end is as good as a hang. The other contender is stopped meanwhile.
+    let args = ["ping-pong-8", "--against", "seqpacket", "--quick", "--duration", "1m"];
+    let hung = bench_within(Duration::from_secs(10), &args).unwrap_err();
+    assert!(hung.contains("bellwire (") && !hung.contains("seqpacket"), "{hung}");
+}
+
+/// As [`bench`], but kills a run that takes longer than `limit`: its processes end with it. The error names the contenders
+/// that ran then.
+fn bench_within(limit: Duration, args: &[&str]) -> Result<Ended, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwire-bench"));
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let (sender, ended) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        let late = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        late.then(|| {
+            let running = running_contenders(pid);
+            kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+            running
+        })
+    });
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    drop(sender);
+    if let Some(running) = watch.join().unwrap() {
+        return Err(format!("killed after {limit:?}, in which these did not end: {running:?}"));
+    }
+    let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+    Ok(Ended { status: status.code(), stdout, stderr })
+}
+
+/// The contenders of a run, each with its load, that are not stopped: all others are.
+fn running_contenders(run: u32) -> BTreeSet<String> {
+    let mut running = BTreeSet::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file| fs::read_to_string(process.path().join(file)).unwrap_or_default();
+        let (command, stat) = (read("cmdline"), read("stat"));
+        let words: Vec<_> = command.split('\0').collect();
+        let [_, "--bellwire-peer", "client" | "server", parent, _, contender, _, load, ..] =
+            words[..]
+        else {
+            continue;
+        };
+        let is_stopped = stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"));
+        if parent == run.to_string() && !is_stopped {
+            running.insert(format!("{contender} ({load})"));
+        }
+    }
+    running
+}
+
+fn measured(ended: &Ended) -> Vec<Value> {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(ended.stderr, "", "progress is for people only");
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
