@@ -18,10 +18,7 @@ func (s *Server) newSession(conn *net.UnixConn) (*serverSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	cred, err := sock.credentials()
-	if err != nil {
-		return nil, err
-	}
+	cred := sock.peer
 	session := &serverSession{
 		end:    end{role: roleServer, service: s.service, sock: sock, peerBell: -1},
 		server: s, waiter: newWaiter(), uid: cred.Uid,
@@ -83,6 +80,10 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 // open reads HELLO, passes this end's memory, maps the client's, and answers READY.
 func (s *serverSession) open() error {
 	if refused := s.server.admits(s); refused != nil {
+		if refused.Code == RefusedCredentials {
+			// There may be any number of such users: their closes wait for each other.
+			s.sock.user = overflow
+		}
 		return refused
 	}
 	_ = s.sock.conn.SetDeadline(time.Now().Add(s.server.o.timeout))
@@ -90,7 +91,7 @@ func (s *serverSession) open() error {
 	if err != nil {
 		return err
 	}
-	reap(fds...)
+	s.sock.reap(fds...)
 	o := s.server.o
 	h, err := o.readHello(b, len(fds), s.service)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *serverSession) open() error {
 	if err != nil {
 		return err
 	}
-	defer func() { reap(fds...) }()
+	defer func() { s.sock.reap(fds...) }()
 	kind, err := parsePrefix(b, len(fds))
 	if err == nil && kind != controlAttach || len(fds) != 2+b2i(h.doorbell == DoorbellEventfd) {
 		err = controlFault("kind")

@@ -44,7 +44,6 @@ func dial(ctx context.Context, dir, service string, o options) (*Session, error)
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		reapConn(conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			<-ctx.Done() // the connection may be quicker
 		}
@@ -136,14 +135,11 @@ func isOwnersAlone(dir string, uid uint32) bool {
 // ringsEventfds reports whether a peer of this user may be rung by an eventfd that it shares: it could make the ring block.
 func ringsEventfds(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// openClient is the client's part of the handshake.
+// openClient is the client's part of the handshake. It closes the connection if that fails.
 func openClient(conn *net.UnixConn, dir, service string, o options) (*Session, error) {
 	sock, err := newSocket(conn)
 	if err != nil {
-		return nil, err
-	}
-	cred, err := sock.credentials()
-	if err != nil {
+		conn.Close()
 		return nil, err
 	}
 	s := &Session{
@@ -152,9 +148,10 @@ func openClient(conn *net.UnixConn, dir, service string, o options) (*Session, e
 	}
 	s.take = s.takeAnswer
 	s.rx.waits = func(id uint64) bool { return s.pending[id] != nil }
-	s.peerName = fmt.Sprintf("server (process %d of user %d)", cred.Pid, cred.Uid)
-	if err = s.open(cred.Uid, dir, o); err != nil {
+	s.peerName = fmt.Sprintf("server (process %d of user %d)", sock.peer.Pid, sock.peer.Uid)
+	if err = s.open(sock.peer.Uid, dir, o); err != nil {
 		s.discard()
+		sock.close()
 		return nil, err
 	}
 	s.pidfd = ofAnswerer(s.pidfd)
@@ -204,7 +201,7 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { reap(fds...) }()
+	defer func() { s.sock.reap(fds...) }()
 	w, err := parseWelcome(b, len(fds))
 	if err == nil {
 		err = w.answers(h)
@@ -267,7 +264,7 @@ func (s *Session) receiveOpening(kind controlKind) ([]byte, []int, error) {
 		err = controlFault("kind")
 	}
 	if err != nil {
-		reap(fds...)
+		s.sock.reap(fds...)
 		return nil, nil, s.violation(err)
 	}
 	return b, fds, nil

@@ -209,7 +209,7 @@ func (e *end) followSwitch(h header) error {
 		e.box.putBack(lane)
 		return err
 	}
-	reap(lane.fd)
+	lane.close()
 	if err != nil {
 		return faultMemory
 	}
@@ -252,7 +252,7 @@ func (e *end) shut(reason closeReason) {
 	}
 	e.sayClose(reason)
 	e.closed = true
-	reapConn(e.sock.conn)
+	e.sock.close()
 	if e.pidfd != nil {
 		e.pidfd.Close()
 	}
@@ -276,7 +276,7 @@ func (e *end) release() {
 		e.bell.close()
 	}
 	if e.peerBell >= 0 {
-		reap(e.peerBell)
+		e.sock.reap(e.peerBell)
 		e.peerBell = -1
 	}
 }

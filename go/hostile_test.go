@@ -278,6 +278,11 @@ func TestTheAnswersOfABatchStayBelowTheLimit(t *testing.T) {
 	}
 }
 
+var ownUser = uint32(os.Geteuid())
+
+// otherUser is none of this machine's.
+const otherUser = 4711
+
 // lingering is a socket whose close blocks: its peer takes nothing of what it has to send.
 func lingering(t *testing.T, listener net.Listener) int {
 	t.Helper()
@@ -310,39 +315,66 @@ func lingers(t *testing.T) net.Listener {
 	check(t, err)
 	t.Cleanup(func() {
 		listener.Close() // with which the closes end
-		for len(reaping) > 0 {
-			time.Sleep(time.Millisecond)
+		for _, user := range []uint32{ownUser, otherUser} {
+			for closing(user) > 0 {
+				time.Sleep(time.Millisecond)
+			}
 		}
 	})
 	return listener
 }
 
+// closing is how many closes of what a user sent run now.
+func closing(user uint32) int {
+	reapersMu.Lock()
+	defer reapersMu.Unlock()
+	if r := reapers[user]; r != nil {
+		return r.running
+	}
+	return 0
+}
+
 // takeFewThreads waits until closes block, and checks how many threads they have.
 func takeFewThreads(t *testing.T) {
 	t.Helper()
-	for len(reaping) < cap(reaping) {
+	for closing(ownUser) < maxCloses {
 		time.Sleep(time.Millisecond)
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	check(t, err)
 	_, threads, _ := strings.Cut(string(status), "Threads:\t")
 	threads, _, _ = strings.Cut(threads, "\n")
-	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(reaping) {
+	if count, err := strconv.Atoi(threads); err != nil || count > 8*maxCloses {
 		t.Error(threads, err)
 	}
 }
 
 func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 	listener := lingers(t)
-	for range 3 * cap(reaping) {
-		reap(lingering(t, listener))
+	for range 12 * maxCloses {
+		reap(ownUser, lingering(t, listener))
 	}
 	takeFewThreads(t)
 }
 
+func TestDescriptorsThatBlockInCloseHoldUpNoOtherUsers(t *testing.T) {
+	listener := lingers(t)
+	for range 12 * maxCloses {
+		reap(ownUser, lingering(t, listener))
+	}
+	takeFewThreads(t)
+	var pipe [2]int
+	check(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	defer unix.Close(pipe[0])
+	reap(otherUser, pipe[1])
+	// It ends when the other end is closed.
+	_, err := unix.Read(pipe[0], make([]byte, 1))
+	check(t, err)
+}
+
 func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
 	server := listening(t, t.TempDir(), echo)
-	ends, clients := make([]*socket, 3*cap(reaping)), make([]int, 3*cap(reaping))
+	ends, clients := make([]*socket, 12*maxCloses), make([]int, 12*maxCloses)
 	for i := range ends {
 		ends[i], clients[i] = socketPair(t)
 	}

@@ -13,11 +13,14 @@ type received struct {
 	passed
 	memory uint64
 	fd     int
+	user   uint32 // who sent it
 }
+
+func (r received) close() { reap(r.user, r.fd) }
 
 // appendTo checks an attachment, appends its bytes, and closes its descriptor.
 func (r received) appendTo(dst []byte) ([]byte, error) {
-	defer reap(r.fd)
+	defer r.close()
 	mem, err := mapPeers(r.fd, roundedUp(r.len), true)
 	if err != nil {
 		return dst, err
@@ -26,16 +29,16 @@ func (r received) appendTo(dst []byte) ([]byte, error) {
 	return append(dst, mem[:r.len]...), nil
 }
 
-func (m *mailbox) addLane(e epoch, fd int, own limits) error {
+func (m *mailbox) addLane(user uint32, e epoch, fd int, own limits) error {
 	size := uint64(e.size)
-	if !isLaneSize(size) || e.size > own.maxLane || !m.add(&m.lanes, maxEpochs, received{passed{id: e.id()}, size, fd}, own) {
+	if !isLaneSize(size) || e.size > own.maxLane || !m.add(&m.lanes, maxEpochs, received{passed{id: e.id()}, size, fd, user}, own) {
 		return controlFault("lane")
 	}
 	return nil
 }
 
-func (m *mailbox) addAttachment(p passed, fd int, own limits) error {
-	if p.len > own.maxMessage || !m.add(&m.attachments, maxAttachments, received{p, roundedUp(p.len), fd}, own) {
+func (m *mailbox) addAttachment(user uint32, p passed, fd int, own limits) error {
+	if p.len > own.maxMessage || !m.add(&m.attachments, maxAttachments, received{p, roundedUp(p.len), fd, user}, own) {
 		return controlFault("attachment")
 	}
 	return nil
@@ -72,7 +75,7 @@ func (m *mailbox) putBack(lane received) {
 
 func (m *mailbox) close() {
 	for _, r := range append(m.lanes, m.attachments...) {
-		reap(r.fd)
+		r.close()
 	}
 	*m = mailbox{}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -236,26 +237,63 @@ func closeOwn(fds ...int) {
 	}
 }
 
-// reaping has a token for each goroutine that closes what a peer sent. A close that blocks takes a thread, and a program of Go
-// dies at 10 000.
-var reaping = make(chan struct{}, 64)
+// maxCloses is how many closes of what one user sent run at once. One that blocks takes a thread, and a program of Go dies at
+// 10 000.
+const maxCloses = 16
 
-// reap closes descriptors that a peer sent: that may block, so no caller waits for it.
-func reap(fds ...int) {
+// reapers has a reaper for each user of whom something is to be closed.
+var (
+	reapersMu sync.Mutex
+	reapers   = map[uint32]*reaper{}
+)
+
+// reaper closes what peers of one user sent. That may block, so no other user's closes wait for it.
+type reaper struct {
+	waiting []func()
+	running int
+}
+
+// reap closes descriptors that a peer of this user sent, and does not wait for it.
+func reap(user uint32, fds ...int) {
 	if len(fds) > 0 {
 		fds = slices.Clone(fds)
-		go reapBy(func() { closeOwn(fds...) })
+		reapBy(user, func() { closeOwn(fds...) })
 	}
 }
 
 // reapConn closes a connection, and with it the descriptors that the peer left there. The peer learns it at once.
-func reapConn(conn *net.UnixConn) {
+func reapConn(user uint32, conn *net.UnixConn) {
 	_, _ = conn.CloseRead(), conn.CloseWrite()
-	go reapBy(func() { conn.Close() })
+	reapBy(user, func() { conn.Close() })
 }
 
-func reapBy(closes func()) {
-	reaping <- struct{}{}
-	defer func() { <-reaping }()
-	closes()
+func reapBy(user uint32, closes func()) {
+	reapersMu.Lock()
+	defer reapersMu.Unlock()
+	r := reapers[user]
+	if r == nil {
+		r = &reaper{}
+		reapers[user] = r
+	}
+	r.waiting = append(r.waiting, closes)
+	if r.running < maxCloses {
+		r.running++
+		go r.run(user)
+	}
+}
+
+// run closes until nothing waits.
+func (r *reaper) run(user uint32) {
+	reapersMu.Lock()
+	defer reapersMu.Unlock()
+	for len(r.waiting) > 0 {
+		closes := r.waiting[0]
+		r.waiting = r.waiting[1:]
+		reapersMu.Unlock()
+		closes()
+		reapersMu.Lock()
+	}
+	if r.running--; r.running == 0 {
+		delete(reapers, user)
+	}
 }

@@ -81,7 +81,7 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	check(t, err)
 	b, fds, err := s.receiveOpening(controlWelcome)
 	check(t, err)
-	reap(fds...)
+	sock.reap(fds...)
 	w, err := parseWelcome(b, len(fds))
 	check(t, err)
 	s.startPage(w.session)

@@ -199,7 +199,7 @@ func (s *Server) accept() {
 		s.mu.Lock()
 		if s.closing {
 			s.mu.Unlock()
-			reapConn(conn)
+			reapConn(overflow, conn)
 			return
 		}
 		s.opening++
@@ -233,7 +233,11 @@ func (s *Server) serve(conn *net.UnixConn) {
 	s.mu.Unlock()
 	if err != nil {
 		s.turnAway(session, isOpen, err)
-		reapConn(conn)
+		if session == nil {
+			reapConn(overflow, conn)
+		} else {
+			session.sock.close()
+		}
 		return
 	}
 	stats := session.stats()

@@ -300,7 +300,7 @@ func (s *Session) finish(p *Pending) ([]byte, error) {
 		answer = nil
 	}
 	if p.asIs && p.attached && err != nil {
-		reap(p.came.fd)
+		p.came.close()
 	}
 	if p.kept {
 		pendings.Put(&Pending{w: p.w})
@@ -361,7 +361,7 @@ func (s *Session) takeAnswer(h header, payload []byte, whole bool) error {
 		if p.left {
 			s.counters[countDropped]++
 			if p.asIs && h.kind == kindAttach {
-				reap(s.attachment.fd)
+				s.attachment.close()
 			}
 			return nil
 		}

@@ -17,6 +17,8 @@ import (
 type socket struct {
 	conn *net.UnixConn
 	raw  syscall.RawConn
+	peer *unix.Ucred
+	user uint32 // with whose closes the peer's wait
 }
 
 func newSocket(conn *net.UnixConn) (*socket, error) {
@@ -24,8 +26,21 @@ func newSocket(conn *net.UnixConn) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socket{conn, raw}, nil
+	var peer *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(controlErr, err); err != nil {
+		return nil, err
+	}
+	return &socket{conn, raw, peer, peer.Uid}, nil
 }
+
+// close closes it, and with it the descriptors that the peer left there.
+func (s *socket) close() { reapConn(s.user, s.conn) }
+
+// reap closes descriptors that the peer sent.
+func (s *socket) reap(fds ...int) { reap(s.user, fds...) }
 
 // errWouldBlock is what a socket without a message, or without room, returns.
 var errWouldBlock error = unix.EAGAIN
@@ -71,7 +86,7 @@ func (s *socket) spin() {
 // receive waits, until the connection's deadline, for one message of the handshake.
 func (s *socket) receive() (b []byte, fds []int, err error) {
 	readErr := s.raw.Read(func(fd uintptr) bool {
-		b, fds, err = receiveFrom(int(fd), 0)
+		b, fds, err = s.receiveFrom(int(fd), 0)
 		return err != errWouldBlock
 	})
 	if readErr != nil {
@@ -81,7 +96,7 @@ func (s *socket) receive() (b []byte, fds []int, err error) {
 }
 
 // receiveFrom takes one message, or peeks at it. io.EOF means that the peer has closed.
-func receiveFrom(fd, flags int) ([]byte, []int, error) {
+func (s *socket) receiveFrom(fd, flags int) ([]byte, []int, error) {
 	b := make([]byte, maxControl+1)
 	oob := make([]byte, unix.CmsgSpace(4*(maxFDs+1)))
 	n, oobn, got, _, err := unix.Recvmsg(fd, b, oob, flags|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
@@ -93,14 +108,14 @@ func receiveFrom(fd, flags int) ([]byte, []int, error) {
 	}
 	fds := rightsIn(oob[:oobn])
 	if got&unix.MSG_CTRUNC != 0 {
-		reap(fds...)
+		s.reap(fds...)
 		if len(fds) < maxFDs && lacksDescriptors() {
 			return nil, nil, shortage{unix.EMFILE}
 		}
 		return nil, nil, controlFault("descriptors")
 	}
 	if got&unix.MSG_TRUNC != 0 || len(fds) > maxFDs {
-		reap(fds...)
+		s.reap(fds...)
 		return nil, nil, controlFault("length")
 	}
 	if n == 0 && len(fds) == 0 {
@@ -142,14 +157,6 @@ func polled(fd uintptr, events int16) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	n, _ := unix.Poll(poll, 0)
 	return n > 0
-}
-
-// credentials asks the kernel who is at the other end.
-func (s *socket) credentials() (cred *unix.Ucred, err error) {
-	controlErr := s.raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return cred, errors.Join(controlErr, err)
 }
 
 // process is a pidfd of the process at the other end, where the kernel gives one.

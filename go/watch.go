@@ -32,11 +32,11 @@ func (e *end) watchSocket() {
 // takeControl takes one message off the socket.
 func (e *end) takeControl(fd int) error {
 	// A receiver without descriptors leaves the message where it is.
-	_, fds, err := receiveFrom(fd, unix.MSG_PEEK)
+	_, fds, err := e.sock.receiveFrom(fd, unix.MSG_PEEK)
 	if err == nil {
-		reap(fds...)
+		e.sock.reap(fds...)
 		var b []byte
-		if b, fds, err = receiveFrom(fd, 0); err == nil {
+		if b, fds, err = e.sock.receiveFrom(fd, 0); err == nil {
 			err = e.sawControl(b, fds)
 		}
 	}
@@ -61,15 +61,15 @@ func (e *end) sawControl(b []byte, fds []int) error {
 			}
 			return nil
 		case controlLane:
-			err = e.box.addLane(epochFrom(le.Uint64(b[8:])), fds[0], e.limits)
+			err = e.box.addLane(e.sock.user, epochFrom(le.Uint64(b[8:])), fds[0], e.limits)
 		case controlAttachment:
-			err = e.box.addAttachment(parsePassed(b), fds[0], e.limits)
+			err = e.box.addAttachment(e.sock.user, parsePassed(b), fds[0], e.limits)
 		default:
 			err = controlFault("kind")
 		}
 	}
 	if err != nil {
-		reap(fds...)
+		e.sock.reap(fds...)
 	}
 	return err
 }

@@ -111,7 +111,7 @@ func (w *watcher) mapRing(ctx context.Context) error {
 	if !p.attached {
 		return errNoEvents
 	}
-	defer reap(p.came.fd)
+	defer p.came.close()
 	got := epochFrom(p.came.generation)
 	size := uint64(got.size)
 	if !isLaneSize(size) || p.came.len != broadcastStart+size {
