@@ -16,7 +16,7 @@ use bellwire_probes as probes;
 use zerocopy::IntoBytes;
 
 use crate::board::Board;
-use crate::control::{self, Incoming};
+use crate::control::{self, ControlMessage};
 use crate::trace::{self, ClientTrace};
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, Endpoint};
@@ -162,7 +162,7 @@ impl Connecting {
     /// Advances as far as possible without blocking.
     pub(crate) fn advance(mut self) -> Result<Progress, ConnectError> {
         loop {
-            let incoming = match Incoming::receive(&self.channel) {
+            let incoming = match ControlMessage::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => {
                     self.machine.on_time(Os::now())?;
@@ -226,7 +226,7 @@ impl Connecting {
         self.machine.deadline()
     }
 
-    fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
+    fn map(&mut self, welcome: &Welcome, incoming: ControlMessage) -> Result<(), ConnectError> {
         let mut objects = incoming.received.into_objects();
         let mut region = |size| match objects.next() {
             Some(memory) => PeerRegion::verify_and_map(memory, size).map_err(unverified),

@@ -10,12 +10,12 @@ use crate::transport::prelude::*;
 const MAX_OBJECTS: usize = 16;
 
 /// A received control message, still in bytes, with its objects.
-pub(crate) struct Incoming {
+pub(crate) struct ControlMessage {
     bytes: [u8; MAX_CONTROL],
     pub(crate) received: Received,
 }
 
-impl Incoming {
+impl ControlMessage {
     /// Returns the next message, if one has arrived. Never waits.
     pub(crate) fn receive(channel: &Channel) -> Result<Option<Self>, ReceiveError> {
         let mut bytes = [0; MAX_CONTROL];

@@ -33,7 +33,7 @@
 
 use bellwire_netipc::wire::{hello_without_token, is_netipc};
 
-use crate::control::Incoming;
+use crate::control::ControlMessage;
 use crate::transport::{Os, prelude::*};
 use crate::{ClientConfig, ConnectError, RunDir, ServiceName, connect};
 
@@ -59,7 +59,7 @@ pub fn is_netipc_provider(
         return Ok(false);
     }
     loop {
-        match Incoming::receive(&channel) {
+        match ControlMessage::receive(&channel) {
             Ok(Some(answer)) => return Ok(is_netipc(answer.bytes())),
             Ok(None) => {
                 let arrived = Os::wait_any(&[channel.arrived()], Some(until));

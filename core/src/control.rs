@@ -48,7 +48,10 @@ pub trait ControlTransport {
     /// # Errors
     /// [`FollowError::Short`]: the message does not fit into this process now, and remains in the socket.
     /// [`FollowError::Peer`]: the message carries an object that cannot be memory of the peer.
-    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<Self::Memory>, FollowError>;
+    fn receive(
+        &self,
+        into: &mut [u8; MAX_CONTROL],
+    ) -> Result<ReceiveOutcome<Self::Memory>, FollowError>;
 
     /// Closes unchecked memory, in a place where closing may block.
     fn close(memory: Vec<Self::Memory>);
@@ -68,7 +71,7 @@ pub trait ControlTransport {
 
 /// The outcome of a receive.
 #[derive(Debug)]
-pub enum Arrival<M> {
+pub enum ReceiveOutcome<M> {
     /// A message of `len` bytes, with its memory.
     Message {
         /// Its length in bytes.
@@ -275,13 +278,13 @@ impl<C: ControlTransport> Control<C> {
         let mut bytes = [0; MAX_CONTROL];
         let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         let (len, memory) = match transport.receive(&mut bytes)? {
-            Arrival::Message { len, memory } => (len, memory),
-            Arrival::TooLong => return Err(violation(0, "longer than any message").into()),
-            Arrival::TooMany { count } => {
+            ReceiveOutcome::Message { len, memory } => (len, memory),
+            ReceiveOutcome::TooLong => return Err(violation(0, "longer than any message").into()),
+            ReceiveOutcome::TooMany { count } => {
                 return Err(violation(count, "more descriptors than any message has").into());
             }
-            Arrival::Nothing => return Ok(Taken::None),
-            Arrival::End => return Ok(Taken::End),
+            ReceiveOutcome::Nothing => return Ok(Taken::None),
+            ReceiveOutcome::End => return Ok(Taken::End),
         };
         let taken = self.mailbox.accept(bytes.get(..len).unwrap_or(&bytes), memory);
         let unwanted = self.mailbox.unwanted();

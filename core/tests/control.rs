@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bellwire_core::control::{self, Arrival, Control, ControlTransport, DrainOutcome};
+use bellwire_core::control::{self, Control, ControlTransport, DrainOutcome, ReceiveOutcome};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
@@ -107,25 +107,25 @@ impl ControlTransport for Wire {
         Ok(())
     }
 
-    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<Memory>, FollowError> {
+    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<ReceiveOutcome<Memory>, FollowError> {
         let mut script = self.script.borrow_mut();
         self.received.set(self.received.get() + 1);
         Ok(match script.pop_front() {
-            None => Arrival::Nothing,
+            None => ReceiveOutcome::Nothing,
             Some(Step::Message(bytes, memory)) => {
                 into[..bytes.len()].copy_from_slice(&bytes);
-                Arrival::Message { len: bytes.len(), memory }
+                ReceiveOutcome::Message { len: bytes.len(), memory }
             }
-            Some(Step::TooLong) => Arrival::TooLong,
-            Some(Step::TooMany(count)) => Arrival::TooMany { count },
+            Some(Step::TooLong) => ReceiveOutcome::TooLong,
+            Some(Step::TooMany(count)) => ReceiveOutcome::TooMany { count },
             Some(Step::Fails(error)) => return Err(error),
             Some(Step::Late) => {
                 script.push_front(Step::Late);
-                Arrival::Nothing
+                ReceiveOutcome::Nothing
             }
             Some(Step::End) => {
                 script.push_front(Step::End);
-                Arrival::End
+                ReceiveOutcome::End
             }
         })
     }

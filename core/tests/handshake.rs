@@ -2,7 +2,7 @@
 
 use bellwire_core::handshake::{
     Admission, ClientHandshake, ClientStep, HandshakeError, Rejection, ServerHandshake, ServerStep,
-    Terms,
+    SessionTerms,
 };
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
@@ -47,9 +47,15 @@ fn admission() -> Admission {
     }
 }
 
-fn offer() -> Terms {
+fn offer() -> SessionTerms {
     let (lane, least_lane) = (Geometry::DEFAULT, Geometry::new(8192).unwrap());
-    Terms { session: SESSION, lane, least_lane, doorbell: Doorbell::Eventfd, max_batch: 1000 }
+    SessionTerms {
+        session: SESSION,
+        lane,
+        least_lane,
+        doorbell: Doorbell::Eventfd,
+        max_batch: 1000,
+    }
 }
 
 fn client(hello: Hello) -> ClientHandshake {

@@ -1,7 +1,7 @@
 //! Handshakes: the parameters of both ends, then what happens to each message in transit.
 
 use bellwire_core::handshake::{
-    Admission, ClientHandshake, ClientStep, ServerHandshake, ServerStep, Terms,
+    Admission, ClientHandshake, ClientStep, ServerHandshake, ServerStep, SessionTerms,
 };
 use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Refuse, Welcome};
 use bellwire_core::{Geometry, Instant, Limits, ServiceName};
@@ -148,7 +148,7 @@ fn fits(admission: &Admission, hello: &Hello) -> bool {
 }
 
 const NAME: ServiceName = ServiceName::constant("echo");
-const DEFAULT_TERMS: Terms = Terms {
+const DEFAULT_TERMS: SessionTerms = SessionTerms {
     session: 1,
     lane: Geometry::DEFAULT,
     least_lane: Geometry::DEFAULT,
@@ -186,8 +186,8 @@ fn hello(script: &Script<'_>) -> Hello {
     }
 }
 
-fn terms(script: &Script<'_>) -> Terms {
-    Terms {
+fn terms(script: &Script<'_>) -> SessionTerms {
+    SessionTerms {
         session: script.u64(),
         lane: size(script),
         least_lane: size(script),

@@ -1,6 +1,6 @@
 //! The accepting edge: runs the server's half of the handshake over a real channel.
 
-use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
+use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, SessionTerms};
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
@@ -20,7 +20,7 @@ use super::watch::Watch;
 use crate::connect::{
     client_lane, lane_size, make_memory, memory_name, page_header, server_lane, start_page,
 };
-use crate::control::{self, Incoming};
+use crate::control::{self, ControlMessage};
 use crate::learned;
 use crate::trace::{self, ServerTrace};
 use crate::transport::doorbell::Event;
@@ -76,7 +76,7 @@ pub(super) enum Progress {
     Arrived(Box<Arrived>),
     /// It speaks netipc, and this is its first message.
     #[cfg(feature = "netipc")]
-    Netipc(Box<(PendingHandshake, Incoming)>),
+    Netipc(Box<(PendingHandshake, ControlMessage)>),
     TurnedAway(Box<TurnedAway>),
 }
 
@@ -164,7 +164,7 @@ impl PendingHandshake {
         peers: &Peers,
     ) -> Progress {
         loop {
-            let incoming = match Incoming::receive(&self.channel) {
+            let incoming = match ControlMessage::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => return Progress::Waiting(Box::new(self)),
                 Err(_) => return self.drop_out(),
@@ -245,7 +245,7 @@ impl PendingHandshake {
         let ringer = event.as_ref().map(Event::for_peer).transpose();
         let ringer = ringer.map_err(|error| lacking(&error))?;
         let lane = learned::opening(hello.service, Role::Server, &config.lane);
-        let terms = Terms {
+        let terms = SessionTerms {
             session: self.session,
             lane,
             least_lane: config.lane.size,
@@ -345,7 +345,7 @@ impl PendingHandshake {
         &self,
         hello: &Hello,
         welcome: &Welcome,
-        incoming: Incoming,
+        incoming: ControlMessage,
     ) -> Result<(PeerEnd, Option<Event>), Refuse> {
         let mut objects = incoming.received.into_objects();
         let mut region = |size| {

@@ -15,7 +15,7 @@ pub(super) use bellwire_netipc::wire::is_netipc;
 
 use super::handler::Caller;
 use super::quotas::Share;
-use crate::control::Incoming;
+use crate::control::ControlMessage;
 use crate::publication::Publication;
 use crate::transport::memory::{Charge, OverQuota};
 use crate::transport::pass::{Channel, SendError};
@@ -108,8 +108,8 @@ impl Translation {
 
 /// Refuses a client that was not let in, if its first message is one of netipc: returns whether it is.
 pub(super) fn refuse(channel: &Channel, code: RefuseCode) -> bool {
-    let first = Incoming::receive(channel).ok().flatten();
-    let first = first.as_ref().map(Incoming::bytes).filter(|first| is_netipc(first));
+    let first = ControlMessage::receive(channel).ok().flatten();
+    let first = first.as_ref().map(ControlMessage::bytes).filter(|first| is_netipc(first));
     if let Some(first) = first {
         let status = match code {
             RefuseCode::Credentials | RefuseCode::Token => Status::AuthFailed,

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellwire_core::control::{self, Arrival, Control, ControlTransport, DrainOutcome};
+use bellwire_core::control::{self, Control, ControlTransport, DrainOutcome, ReceiveOutcome};
 use bellwire_core::lane::{Epoch, LaneTerms, Lanes, Wake};
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::sync::Ordering;
@@ -179,13 +179,16 @@ impl ControlTransport for SimEnd {
         Ok(())
     }
 
-    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<SimMemory>, FollowError> {
+    fn receive(
+        &self,
+        into: &mut [u8; MAX_CONTROL],
+    ) -> Result<ReceiveOutcome<SimMemory>, FollowError> {
         let Some((bytes, memory)) = self.0.world.receive(self.0.me) else {
-            return Ok(Arrival::Nothing);
+            return Ok(ReceiveOutcome::Nothing);
         };
-        let Some(start) = into.get_mut(..bytes.len()) else { return Ok(Arrival::TooLong) };
+        let Some(start) = into.get_mut(..bytes.len()) else { return Ok(ReceiveOutcome::TooLong) };
         start.copy_from_slice(&bytes);
-        Ok(Arrival::Message { len: bytes.len(), memory })
+        Ok(ReceiveOutcome::Message { len: bytes.len(), memory })
     }
 
     fn close(_: Vec<SimMemory>) {}

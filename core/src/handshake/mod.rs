@@ -14,7 +14,7 @@ mod client;
 mod server;
 
 pub use client::{ClientHandshake, ClientStep};
-pub use server::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
+pub use server::{Admission, Rejection, ServerHandshake, ServerStep, SessionTerms};
 
 use alloc::format;
 use alloc::string::String;

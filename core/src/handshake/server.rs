@@ -31,7 +31,7 @@ pub struct Admission {
 
 /// What the server offers an admitted client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SessionTerms {
     /// The session's number, unique within this process.
     pub session: u64,
     /// The size of the server's lane; cut to the client's limit.
@@ -123,7 +123,7 @@ impl ServerHandshake {
     }
 
     /// Returns the answer to an admitted HELLO; `None` at any other step.
-    pub fn welcome(&mut self, terms: Terms) -> Option<Welcome> {
+    pub fn welcome(&mut self, terms: SessionTerms) -> Option<Welcome> {
         let State::Admitted(hello) = self.state else { return None };
         let doorbell = match terms.doorbell {
             Doorbell::Eventfd if !hello.rings_eventfd => Doorbell::Socket,

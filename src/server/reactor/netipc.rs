@@ -9,7 +9,7 @@ use bellwire_netipc::wire::{Terms, answer_hello, refuse_hello};
 use super::poll_budget::LONGEST_SHARE;
 use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
-use crate::control::Incoming;
+use crate::control::ControlMessage;
 use crate::server::handler::{Handler, Room};
 use crate::server::handshake::{PendingHandshake, TurnedAway};
 use crate::server::incidents::IncidentCause;
@@ -47,7 +47,7 @@ impl Reactor {
         &mut self,
         slot: usize,
         handshake: PendingHandshake,
-        hello: &Incoming,
+        hello: &ControlMessage,
     ) {
         let Some(&Slot { listener: at, client, .. }) = self.slots.get(slot) else { return };
         let Some(listener) = self.listeners.get_mut(at) else { return };

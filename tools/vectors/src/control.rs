@@ -1,7 +1,7 @@
 //! Control messages, and bytes in their place that an end must refuse.
 
 use bellwire_core::handshake::{
-    Admission, ClientHandshake, HandshakeError, ServerHandshake, Terms,
+    Admission, ClientHandshake, HandshakeError, ServerHandshake, SessionTerms,
 };
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
@@ -50,9 +50,9 @@ fn admission() -> Admission {
 }
 
 /// Both ends of a handshake, and what the server agrees to.
-pub fn handshake() -> (ClientHandshake, ServerHandshake, Terms) {
+pub fn handshake() -> (ClientHandshake, ServerHandshake, SessionTerms) {
     let deadline = Instant::from_nanos(u64::MAX);
-    let terms = Terms {
+    let terms = SessionTerms {
         session: SESSION,
         lane: size(4096),
         least_lane: size(4096),

@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use bellwire_core::control::{self, Arrival, ControlTransport};
+use bellwire_core::control::{self, ControlTransport, ReceiveOutcome};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
@@ -118,19 +118,23 @@ impl ControlTransport for Socket {
         }
     }
 
-    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedFd>, FollowError> {
+    fn receive(
+        &self,
+        into: &mut [u8; MAX_CONTROL],
+    ) -> Result<ReceiveOutcome<OwnedFd>, FollowError> {
         let mut received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
         if matches!(received, Err(ReceiveError::FdsLost)) && spare::release() {
             received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
         }
         Ok(match received {
-            Ok(received) => {
-                Arrival::Message { len: received.len, memory: received.into_objects().collect() }
-            }
-            Err(ReceiveError::WouldBlock) => Arrival::Nothing,
-            Err(ReceiveError::Closed) => Arrival::End,
-            Err(ReceiveError::TooManyFds { count, .. }) => Arrival::TooMany { count },
-            Err(ReceiveError::TooLong { .. }) => Arrival::TooLong,
+            Ok(received) => ReceiveOutcome::Message {
+                len: received.len,
+                memory: received.into_objects().collect(),
+            },
+            Err(ReceiveError::WouldBlock) => ReceiveOutcome::Nothing,
+            Err(ReceiveError::Closed) => ReceiveOutcome::End,
+            Err(ReceiveError::TooManyFds { count, .. }) => ReceiveOutcome::TooMany { count },
+            Err(ReceiveError::TooLong { .. }) => ReceiveOutcome::TooLong,
             Err(ReceiveError::FdsLost) => {
                 return Err(Shortage { resource: Resource::Descriptors, bytes: 0, code: 0 }.into());
             }

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
 use bellwire_core::PeerFault;
-use bellwire_core::control::{self, Arrival, ControlTransport};
+use bellwire_core::control::{self, ControlTransport, ReceiveOutcome};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
@@ -42,19 +42,23 @@ impl ControlTransport for Link {
         }
     }
 
-    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedHandle>, FollowError> {
+    fn receive(
+        &self,
+        into: &mut [u8; MAX_CONTROL],
+    ) -> Result<ReceiveOutcome<OwnedHandle>, FollowError> {
         let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         Ok(match self.channel.receive(into, MAX_HANDLES) {
-            Ok(received) => {
-                Arrival::Message { len: received.len, memory: received.into_objects().collect() }
-            }
-            Err(ReceiveError::WouldBlock) => Arrival::Nothing,
-            Err(ReceiveError::Closed) => Arrival::End,
-            Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },
-            Err(ReceiveError::TooLong { .. }) => Arrival::TooLong,
+            Ok(received) => ReceiveOutcome::Message {
+                len: received.len,
+                memory: received.into_objects().collect(),
+            },
+            Err(ReceiveError::WouldBlock) => ReceiveOutcome::Nothing,
+            Err(ReceiveError::Closed) => ReceiveOutcome::End,
+            Err(ReceiveError::TooManyHandles { count, .. }) => ReceiveOutcome::TooMany { count },
+            Err(ReceiveError::TooLong { .. }) => ReceiveOutcome::TooLong,
             Err(ReceiveError::TooShort) => return Err(violation(0, "it is cut off").into()),
             // Handles that a client had offered and the server had not taken are lost with the client.
-            Err(ReceiveError::Handle { .. }) if self.peer_gone() => Arrival::End,
+            Err(ReceiveError::Handle { .. }) if self.peer_gone() => ReceiveOutcome::End,
             Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
                 return Err(violation(1, "it names what is no handle").into());
             }
