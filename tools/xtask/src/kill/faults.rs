@@ -119,7 +119,7 @@ const EDITS: [Edit; 21] = [
     ),
     edit(
         "a handler runs before its request is acknowledged",
-        "core/src/serve.rs",
+        "core/src/serve/mod.rs",
         "        lanes.take_before_acting(own, &record);\n",
         "        if FAULT {\n            lanes.take(&record);\n        } else {\n            \
              lanes.take_before_acting(own, &record);\n        }\n",

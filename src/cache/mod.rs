@@ -28,7 +28,7 @@ pub(crate) use liveness::LivenessCheck;
 /// ```
 /// use bellwire::{Refreshed, SnapshotCache};
 /// # use std::time::Duration;
-#[doc = include_str!("doc/load.txt")]
+#[doc = include_str!("../doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(&0.5_f64.to_le_bytes())?;
 /// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Changed);
@@ -58,7 +58,7 @@ pub struct SnapshotCache<T: Snapshot> {
 /// use bellwire::Refreshed;
 /// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-#[doc = include_str!("doc/load.txt")]
+#[doc = include_str!("../doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Empty);
 /// server.stop();
@@ -88,7 +88,7 @@ pub enum Refreshed {
 /// use bellwire::RefreshError;
 /// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-#[doc = include_str!("doc/load.txt")]
+#[doc = include_str!("../doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(b"no f64")?;
 /// let error = cache.refresh_within(Duration::from_secs(5)).unwrap_err();

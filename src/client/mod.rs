@@ -27,7 +27,7 @@ pub use cancel::Canceller;
 ///
 /// ```
 /// use bellwire::{Client, State};
-#[doc = include_str!("doc/increment_served.txt")]
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// assert_eq!(client.call(&41)?, 42);
 /// server.stop();
@@ -60,7 +60,7 @@ pub struct Client<S: Service> {
 ///
 /// ```
 /// use bellwire::{Client, State};
-#[doc = include_str!("doc/increment_served.txt")]
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// match client.refresh() {
 ///     State::Ready => println!("{}", client.call(&41)?),

@@ -12,8 +12,8 @@
 //! of this process there. Addresses are a secret to a peer of another user, so it gets no life word: it uses the time slices
 //! of [`Link`](crate::link::Link) instead.
 
-#[cfg_attr(target_env = "musl", path = "life/entry.rs")]
-#[cfg_attr(not(target_env = "musl"), path = "life/mutex.rs")]
+#[cfg_attr(target_env = "musl", path = "entry.rs")]
+#[cfg_attr(not(target_env = "musl"), path = "mutex.rs")]
 mod robust;
 
 use std::cell::Cell;
