@@ -1,5 +1,5 @@
-//! Bellwire's lanes and parking under [loom](https://docs.rs/loom): shared memory whose every access loom
-//! sees, and models of the two doorbells. The tests stand in `tests/`; all of it exists under `--cfg loom`
+//! Bellwire's drivers, lanes and parking under [loom](https://docs.rs/loom): shared memory whose every access
+//! loom sees, and models of the two doorbells. The tests stand in `tests/`; all of it exists under `--cfg loom`
 //! only:
 //!
 //! ```text
@@ -7,6 +7,8 @@
 //! ```
 //!
 //! # What is modelled
+//! * Both ends are the drivers that ship: a [`Client`] is a `CallDriver` that never spins, a [`Server`] is a
+//!   `ServeDriver` with a loop that sleeps where the reactor does.
 //! * A page is loom atomics, a lane is one `UnsafeCell` for each block of 16 bytes: bytes read or written
 //!   without a happens-before edge are a failure. Each epoch of a lane is memory of its own, passed through a
 //!   queue under a lock, as a socket is one.
@@ -32,14 +34,18 @@
 )]
 
 mod broadcast;
+mod client;
 mod doorbell;
-mod end;
 mod memory;
+mod port;
+mod server;
 
 pub use broadcast::Broadcast;
+pub use client::Client;
 pub use doorbell::{Doorbells, Sleep};
-pub use end::{End, Session};
 pub use memory::{Lane, Side, View};
+pub use port::{EndPort, Session};
+pub use server::Server;
 
 /// Runs `model` through every interleaving with at most `preemptions` switches away from a thread that could
 /// have gone on; `None` for all there are. Loom's environment variables do not change the bound.
@@ -60,4 +66,12 @@ pub fn check_both(
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
         check(preemptions, move || model(sleep));
     }
+}
+
+/// A buffer of so many bytes, which grows: the fast paths take the messages that fit, the slow ones the others.
+const SHORT: usize = 16;
+
+/// The payload of the request `id` and of its answer: each byte is the low byte of `id`.
+fn payload(id: u64, len: usize) -> Vec<u8> {
+    vec![id.to_le_bytes()[0]; len]
 }

@@ -1,64 +1,39 @@
 //! Another thread of the own process cancels: a cancel word is waited for together with the tail.
 
-use bellwire_core::call::CallMachine;
+use bellwire_core::Executed;
+use bellwire_core::drive::CallFailed;
 use bellwire_loom_tests::{Session, check_both};
 use loom::thread;
+
+const CANCELLED: CallFailed = CallFailed::Cancelled(Executed::Maybe);
 
 /// Unbounded; 2 threads: cancel against park.
 #[test]
 fn a_cancel_ends_a_wait() {
     check_both(None, |sleep| {
-        let (_server, mut client) = Session::ends(128, sleep);
-        let session = client.session();
-        let thread = thread::spawn(move || session.cancel(1));
-        while !client.sleep_or_cancel(false, true) {}
+        let (mut client, _server) = Session::open(128, sleep);
+        let thread = thread::spawn(client.driver().port_mut().canceller());
+        assert_eq!(client.wait(), Err(CANCELLED));
         thread.join().unwrap();
     });
 }
 
-/// Preemption bound 4; 3 threads: a cancel against an answer that arrives. Whichever came first, the answer
-/// is read exactly once, before or after.
+/// Preemption bound 4; 3 threads: a cancel against an answer that arrives. Whichever came first, the answer is read
+/// exactly once, and the session goes on.
 #[test]
 fn a_cancel_loses_no_answer() {
     check_both(Some(4), |sleep| {
-        let (mut server, mut client) = Session::ends(128, sleep);
-        let session = client.session();
-        let canceller = thread::spawn(move || session.cancel(1));
-        let sender = thread::spawn(move || server.send(1, 16));
-        let mut answer = client.take();
-        let mut cancelled = false;
-        while answer.is_none() && !cancelled {
-            cancelled = client.sleep_or_cancel(false, true);
-            answer = client.take();
-        }
-        canceller.join().unwrap();
-        sender.join().unwrap();
-        let late = client.take();
-        assert_eq!(answer.or(late).expect("sent by now").id, 1);
-        assert!(answer.is_none() || late.is_none());
-    });
-}
-
-/// Preemption bound 3; 3 threads: a cancel of a call, then another call on the same session.
-#[test]
-fn a_session_goes_on_after_a_cancel() {
-    check_both(Some(3), |sleep| {
-        let (mut client, mut server) = Session::ends(128, sleep);
-        let session = client.session();
-        let mut calls = CallMachine::new();
-        let mut buffer = Vec::new();
-        client.submit(&mut calls, &[]).unwrap();
-        let canceller = thread::spawn(move || session.cancel(0));
-        let sender = thread::spawn(move || {
-            let mut machine = bellwire_core::serve::ServeMachine::new(1);
-            let mut buffer = Vec::new();
-            server.incoming(&mut machine, &mut buffer).expect("published before");
-            server.respond(&mut machine, 1, &[7; 16]);
+        let (mut client, mut server) = Session::open(128, sleep);
+        client.send(0);
+        let canceller = thread::spawn(client.driver().port_mut().canceller());
+        let serving = thread::spawn(move || server.serve(1, 16));
+        let answer = client.wait().or_else(|error| {
+            assert_eq!(error, CANCELLED);
+            client.wait()
         });
-        while !client.sleep_or_cancel(false, true) {}
-        let reply = client.wait_for_reply(&mut calls, &mut buffer);
-        assert_eq!((reply.len, &buffer[..]), (16, &[7; 16][..]));
+        assert_eq!(answer, Ok((1, 16)));
         canceller.join().unwrap();
-        sender.join().unwrap();
+        serving.join().unwrap();
+        assert_eq!(client.poll(), None);
     });
 }

@@ -1,6 +1,5 @@
 //! Publication alone: no end parks.
 
-use bellwire_core::lane::PushError;
 use bellwire_loom_tests::{Session, Sleep, check};
 use loom::thread;
 
@@ -8,18 +7,12 @@ use loom::thread;
 #[test]
 fn a_record_is_seen_whole_or_not_at_all() {
     check(None, || {
-        let (mut sender, mut receiver) = Session::ends(128, Sleep::Futex);
-        let thread = thread::spawn(move || {
-            for id in 1..=2 {
-                sender.push(id, 16).unwrap();
-                sender.commit();
-            }
-        });
-        let mut records = receiver.poll(2);
+        let (mut client, mut server) = Session::open(128, Sleep::Futex);
+        let thread = thread::spawn(move || (0..2).for_each(|_| client.send(16)));
+        let mut requests = server.polls(2);
         thread.join().unwrap();
-        records.extend(receiver.poll(3));
-        let seen: Vec<_> = records.iter().map(|record| (record.id, record.len)).collect();
-        assert_eq!(seen, [(1, 16), (2, 16)]);
+        requests.extend(server.polls(3));
+        assert_eq!(requests, [(1, 16), (2, 16)]);
     });
 }
 
@@ -30,34 +23,29 @@ fn a_record_is_seen_whole_or_not_at_all() {
 fn bytes_are_written_again_only_after_they_were_read() {
     for one_by_one in [false, true] {
         check(None, move || {
-            let (mut sender, mut receiver) = Session::ends(128, Sleep::Futex);
-            sender.publish(1..=3, 16);
-            assert!(matches!(sender.push(4, 16), Err(PushError::Full { missing: 32 })));
+            let (mut client, mut server) = Session::open(128, Sleep::Futex);
+            assert_eq!(client.fill(16), 3);
             let thread = thread::spawn(move || {
                 let mut sent = 3;
                 for _ in 0..2 {
-                    if sender.push(sent + 1, 16).is_ok() {
-                        sent += 1;
-                    }
+                    sent = client.push(16).unwrap_or(sent);
                     if one_by_one {
-                        sender.commit();
+                        client.commit();
                     }
                 }
-                sender.commit();
+                client.commit();
                 sent
             });
             for id in 1..=2 {
-                assert_eq!(receiver.take().expect("published before").id, id);
+                assert_eq!(server.take(), Some((id, 16)));
                 if one_by_one {
-                    receiver.commit();
+                    server.commit();
                 }
             }
-            receiver.commit();
+            server.commit();
             let sent = thread.join().unwrap();
-            for id in 3..=sent {
-                assert_eq!(receiver.take().expect("published by now").id, id);
-            }
-            assert_eq!(receiver.take(), None);
+            server.takes(3..=sent);
+            assert_eq!(server.take(), None);
         });
     }
 }
@@ -67,23 +55,19 @@ fn bytes_are_written_again_only_after_they_were_read() {
 #[test]
 fn a_pad_is_skipped_whether_or_not_its_record_found_room() {
     check(None, || {
-        let (mut sender, mut receiver) = Session::ends(256, Sleep::Futex);
-        sender.publish(1..=3, 48);
-        for id in 1..=2 {
-            assert_eq!(receiver.take().expect("published before").id, id);
-        }
+        let (mut client, mut server) = Session::open(256, Sleep::Futex);
+        client.publish(3, 48);
         let thread = thread::spawn(move || {
-            let sent = sender.push(4, 80).is_ok();
-            sender.commit();
+            let sent = client.push(80).is_ok();
+            client.commit();
             sent
         });
-        receiver.commit();
-        assert_eq!(receiver.take().expect("published before").id, 3);
-        let early = receiver.take().map(|record| record.id);
-        receiver.commit();
+        server.takes(1..=3);
+        let early = server.take();
+        server.commit();
         let sent = thread.join().unwrap();
-        let late = receiver.take().map(|record| record.id);
-        assert_eq!(early.or(late), sent.then_some(4));
+        let late = server.take();
+        assert_eq!(early.or(late), sent.then_some((4, 80)));
         assert!(early.is_none() || late.is_none());
     });
 }

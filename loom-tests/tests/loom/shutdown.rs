@@ -1,52 +1,50 @@
 //! The Close record, against a peer that is about to sleep.
 
-use bellwire_core::lane::PushError;
-use bellwire_core::wire::Kind;
+use bellwire_core::Executed;
+use bellwire_core::drive::CallFailed;
+use bellwire_core::wire::CloseReason;
 use bellwire_loom_tests::{Session, Sleep, check, check_both};
 use loom::thread;
 
-/// Unbounded; the peer parks for data.
+const CLOSED: CallFailed = CallFailed::Closed(CloseReason::Normal, Executed::Maybe);
+
+/// Unbounded; the client parks for data.
 #[test]
 fn a_close_wakes_a_peer_that_waits_for_data() {
     check_both(None, |sleep| {
-        let (mut closing, mut waiting) = Session::ends(128, sleep);
-        let thread = thread::spawn(move || closing.close());
-        assert_eq!(waiting.receive().kind, Kind::Close);
+        let (mut client, mut server) = Session::open(128, sleep);
+        let thread = thread::spawn(move || server.close());
+        assert_eq!(client.wait(), Err(CLOSED));
         thread.join().unwrap();
     });
 }
 
-/// Preemption bound 4; one message, then the Close record, each committed.
+/// Preemption bound 4; one answer, then the Close record, each committed.
 #[test]
 fn a_close_comes_after_what_was_sent_before_it() {
     check_both(Some(4), |sleep| {
-        let (mut closing, mut waiting) = Session::ends(128, sleep);
+        let (mut client, mut server) = Session::open(128, sleep);
+        client.send(0);
         let thread = thread::spawn(move || {
-            closing.send(1, 16);
-            closing.close();
+            server.serve(1, 16);
+            server.close();
         });
-        assert_eq!(waiting.receive().id, 1);
-        assert_eq!(waiting.receive().kind, Kind::Close);
+        client.waits(1..=1, 16);
+        assert_eq!(client.wait(), Err(CLOSED));
         thread.join().unwrap();
     });
 }
 
-/// Unbounded; the peer's own lane is full and will not be read: it parks for space, and the Close record wakes it all
+/// Unbounded; the client's own lane is full and will not be read: it parks for space, and the Close record wakes it all
 /// the same.
 #[test]
 fn a_close_wakes_a_peer_that_waits_for_space() {
     check_both(None, |sleep| {
-        let (mut closing, mut waiting) = Session::ends(128, sleep);
-        waiting.publish(1..=3, 16);
-        let thread = thread::spawn(move || closing.close());
-        let close = loop {
-            if let Some(record) = waiting.take() {
-                break record;
-            }
-            assert!(matches!(waiting.push(4, 16), Err(PushError::Full { .. })));
-            waiting.sleep(true);
-        };
-        assert_eq!(close.kind, Kind::Close);
+        let (mut client, mut server) = Session::open(128, sleep);
+        client.fill(16);
+        let thread = thread::spawn(move || server.close());
+        let closed = CallFailed::Closed(CloseReason::Normal, Executed::No);
+        assert_eq!(client.until_sent(|client| client.push(16)), Err(closed));
         thread.join().unwrap();
     });
 }
@@ -55,29 +53,35 @@ fn a_close_wakes_a_peer_that_waits_for_space() {
 #[test]
 fn a_full_lane_has_room_for_its_close() {
     check(None, || {
-        let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
-        closing.publish(1..=3, 16);
-        let thread = thread::spawn(move || closing.close());
-        waiting.receives(1..=3);
-        assert_eq!(waiting.receive().kind, Kind::Close);
+        let (mut client, mut server) = Session::open(128, Sleep::Futex);
+        client.publish(4, 0);
+        server.takes(1..=4);
+        (1..=4).for_each(|id| server.respond(id, 16));
+        server.commit();
+        let thread = thread::spawn(move || server.close());
+        client.waits(1..=3, 16);
+        assert_eq!(client.wait(), Err(CLOSED));
         thread.join().unwrap();
     });
 }
 
-/// Unbounded; one message, then the Close record: an end that sees the page closed has both, without waiting.
+/// Unbounded; one answer, then the Close record: an end that sees the page closed has both, without waiting.
 #[test]
 fn a_closed_page_is_seen_after_every_record() {
     check(None, || {
-        let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
+        let (mut client, mut server) = Session::open(128, Sleep::Futex);
+        client.send(0);
+        server.takes(1..=1);
         let thread = thread::spawn(move || {
-            closing.push(1, 16).unwrap();
-            closing.close();
+            server.respond(1, 16);
+            server.close();
         });
-        if waiting.is_closed() {
-            assert_eq!(waiting.take().map(|record| record.id), Some(1));
-            assert_eq!(waiting.take().map(|record| record.kind), Some(Kind::Close));
+        if client.sees_closed() {
+            assert_eq!(client.poll(), Some((1, 16)));
+            assert_eq!(client.poll(), None);
+            assert_eq!(client.driver().closed(), Some(CloseReason::Normal));
         }
         thread.join().unwrap();
-        assert!(waiting.is_closed());
+        assert!(client.sees_closed());
     });
 }
