@@ -49,6 +49,28 @@ fn answers_that_met_a_full_lane_come_back() {
     });
 }
 
+/// Unbounded; 3 answers of 32 fill the server's lane of 128 bytes, a fourth is owed. The client takes the three by either
+/// path and never parks: it checks for a server that waits when a quarter is due.
+#[test]
+fn a_client_that_never_parks_wakes_a_server_that_waits_for_room() {
+    for is_fast in [false, true] {
+        check_both(None, move |sleep| {
+            let (mut client, mut server) = Session::open(128, sleep);
+            client.publish(4, 0);
+            server.takes(1..=4);
+            (1..=4).for_each(|id| server.respond(id, 16));
+            server.commit();
+            let thread = thread::spawn(move || server.serve(4, 16));
+            for id in 1..=3 {
+                let answer = if is_fast { client.wait().ok() } else { client.poll() };
+                assert_eq!(answer, Some((id, 16)));
+            }
+            thread.join().unwrap();
+            assert_eq!(client.poll(), Some((4, 16)));
+        });
+    }
+}
+
 /// Unbounded; a large answer and eight empty ones fill the server's lane of 256 bytes, four more are owed and
 /// are written, as soon as there is room, over the large one, which the client copies meanwhile. (It is
 /// larger than the reserve, which would hide that its room came back too early.)
