@@ -42,8 +42,10 @@ pub(crate) struct Measured {
     pub(crate) unit: String,
     /// Bytes of an operation's message.
     pub(crate) bytes: Option<usize>,
-    /// So many a second, where that is the same for all.
+    /// So many a second of each client, where that is the same for all.
     pub(crate) rate: Option<u64>,
+    #[serde(default)]
+    pub(crate) clients: usize,
     /// What stands beside it.
     pub(crate) floor: String,
     /// The machine's time by other means, ns.
@@ -164,10 +166,10 @@ impl Report {
 }
 
 impl Measured {
-    /// Operations a second: as many as were asked for, or as it can do.
-    #[expect(clippy::cast_precision_loss, reason = "a million at most")]
+    /// Operations a second of all clients: as many as were asked for, or as they can do.
+    #[expect(clippy::cast_precision_loss, reason = "a million of each client at most")]
     pub(crate) fn a_second(&self, row: &Row) -> f64 {
-        self.rate.map_or(1e9 / row.ns.median, |rate| rate as f64)
+        self.rate.map_or(1e9 / row.ns.median, |rate| rate as f64 * self.clients as f64)
     }
 
     /// A row's time by that of the first contender, in rounds of the same placement.

@@ -45,6 +45,7 @@ pub(crate) fn measured(
             Pace::Rate(rate) => Some(rate),
             _ => None,
         },
+        clients: scenario.load.clients,
         floor: scenario.floor.about().to_owned(),
         rows,
         refused,
@@ -132,4 +133,28 @@ fn latency(kept: &[&Kept]) -> Option<Latency> {
         max: all.max(),
         counts: hist::counts(&all),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwire_floor::Cpus;
+
+    use super::*;
+    use crate::scenario;
+
+    #[test]
+    fn the_rates_of_all_clients_are_added() {
+        let cpus = Cpus { client: 0, peer: 1 };
+        let plan =
+            Plan { contenders: vec![], rounds: 1, millis: None, quick: true, cpus, falsify: None };
+        let row = Row { ns: Spread { median: 500.0, ..Spread::default() }, ..Row::default() };
+        for (name, a_second) in
+            [("rate-10k", 10_000.0), ("reactor-100-1k", 100_000.0), ("clients-8", 2_000_000.0)]
+        {
+            let all = scenario::all(None);
+            let scenario = all.iter().find(|scenario| scenario.name == name).expect("it is there");
+            let measured = measured(scenario, &plan, &[], BTreeMap::new());
+            assert!((measured.a_second(&row) - a_second).abs() < 1.0, "{name}: {measured:?}");
+        }
+    }
 }
