@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Attempt, Measured};
+use super::model::{Attempt, Measured, Row};
+use crate::contender::ALL;
 
 /// Contenders whose main row may not be published, and those without a valid round.
 pub(crate) fn unstable(measured: &Measured) -> BTreeSet<String> {
@@ -37,22 +38,18 @@ pub(crate) fn merged(mut first: Measured, mut second: Measured) -> Measured {
         return second;
     }
     for row in &mut first.rows {
-        let same = |other: &&super::model::Row| {
-            (&other.contender, &other.placement) == (&row.contender, &row.placement)
-        };
+        let same =
+            |other: &&Row| (&other.contender, &other.placement) == (&row.contender, &row.placement);
         let Some(again) = second.rows.iter().find(same) else { continue };
         let ratios = again.ahead_of.iter().filter(|(name, _)| unstable.contains(*name));
         row.ahead_of.extend(ratios.map(|(name, ratio)| (name.clone(), *ratio)));
     }
-    let is_again = |name: &String| unstable.contains(name);
-    let place = |name: &String, order: &[String]| order.iter().position(|other| other == name);
-    let measured_again: BTreeSet<_> =
-        second.rows.iter().map(|row| row.contender.clone()).filter(is_again).collect();
-    let mut order: Vec<_> = first.rows.iter().map(|row| row.contender.clone()).collect();
-    order.extend(measured_again.iter().cloned());
-    first.rows.retain(|row| !measured_again.contains(&row.contender));
-    first.rows.extend(second.rows.into_iter().filter(|row| is_again(&row.contender)));
-    first.rows.sort_by_key(|row| place(&row.contender, &order));
+    second.rows.retain(|row| unstable.contains(&row.contender));
+    let again: BTreeSet<_> = second.rows.iter().map(|row| row.contender.clone()).collect();
+    first.rows.retain(|row| !again.contains(&row.contender));
+    first.rows.append(&mut second.rows);
+    let place = |row: &Row| ALL.iter().position(|entry| entry.name == row.contender);
+    first.rows.sort_by_key(place);
     first
 }
 
@@ -66,10 +63,10 @@ mod tests {
     fn measured(ours: &[f64], theirs: &[f64]) -> Measured {
         let [mut measured, mut theirs] =
             [ours, theirs].map(|samples| report(samples, None).scenarios.remove(0));
-        theirs.rows[0].contender = "peer".to_owned();
+        theirs.rows[0].contender = "seqpacket".to_owned();
         measured.rows.append(&mut theirs.rows);
         let ratio = measured.rows[1].ns;
-        measured.rows[0].ahead_of.insert("peer".to_owned(), ratio);
+        measured.rows[0].ahead_of.insert("seqpacket".to_owned(), ratio);
         measured
     }
 
@@ -84,7 +81,7 @@ mod tests {
         assert!(ours.first_attempt.is_none() && theirs.stable);
         assert_eq!(theirs.first_attempt.as_ref().map(|first| &first.samples[..]), Some(&TORN[..]));
         // Of rounds that both have.
-        assert_eq!(ours.ahead_of["peer"].median, 120.0);
+        assert_eq!(ours.ahead_of["seqpacket"].median, 120.0);
     }
 
     #[test]
@@ -100,10 +97,10 @@ mod tests {
         let without = |samples: &[f64]| {
             let mut measured = measured(samples, samples);
             measured.rows.truncate(1);
-            measured.missing.insert("peer".to_owned(), Lost::default());
+            measured.missing.insert("seqpacket".to_owned(), Lost::default());
             measured
         };
-        assert!(merged(without(&STILL), without(&STILL)).missing.contains_key("peer"));
+        assert!(merged(without(&STILL), without(&STILL)).missing.contains_key("seqpacket"));
         let found = merged(without(&STILL), measured(&STILL, &STILL));
         assert!(found.missing.is_empty());
         assert_eq!(found.rows.len(), 2);
