@@ -46,11 +46,9 @@ fn scenario(text: &mut String, measured: &Measured) {
 impl Measured {
     /// How the first contender compares with this one.
     pub(crate) fn ahead(&self, row: &Row) -> String {
-        let Some(first) = self.main_rows().next() else { return String::new() };
-        match first.ahead_of.get(&row.contender) {
-            Some(ratio) => format!("{} takes 1/{:.2}", first.contender, ratio.median),
-            None => String::new(),
-        }
+        let (first, ratio) = (self.main_rows().next(), self.by_first(row));
+        let text = |(first, ratio): (&Row, f64)| format!("{} takes 1/{ratio:.2}", first.contender);
+        first.zip(ratio).map(text).unwrap_or_default()
     }
 
     /// What stands below the rows.
