@@ -5,12 +5,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ::iceoryx2::port::publisher::Publisher;
 use ::iceoryx2::port::update_connections::UpdateConnections;
 use ::iceoryx2::prelude::Node;
 use bellwire_floor::sync::{AtomicU32, Ordering};
 
-use super::form::{Form, Topic};
+use super::form::{Form, PublisherOf, Topic};
 use super::{Ipc, node, problem};
 use crate::Outcome;
 use crate::burst::Burst;
@@ -99,7 +98,7 @@ impl Serving {
 
 /// Until the other end of `publications` is gone.
 fn publish<F: Form + ?Sized>(
-    publisher: &Publisher<Ipc, F, ()>,
+    publisher: &PublisherOf<F>,
     publications: &Receiver<Publication>,
     soon: Duration,
 ) -> Outcome<()> {

@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use ::iceoryx2::port::publisher::Publisher;
-use ::iceoryx2::port::subscriber::Subscriber;
 use ::iceoryx2::prelude::Node;
-use ::iceoryx2::sample::Sample;
 use bellwire_cgroups::View;
 
-use super::form::{Form, Topic};
+use super::form::{Form, PublisherOf, SampleOf, SubscriberOf, Topic};
 use super::serving::{End, Ready, Serving};
 use super::wait::{Polling, Wait};
 use super::{Ipc, QUEUE, greet, name, node, problem, queue};
@@ -59,11 +56,10 @@ impl Setup {
         F::topic(builder)
     }
 
-    fn subscriber<F: Form + ?Sized>(
-        self,
-        node: &Node<Ipc>,
-        place: &Place,
-    ) -> Outcome<Subscriber<Ipc, F, ()>> {
+    fn subscriber<F>(self, node: &Node<Ipc>, place: &Place) -> Outcome<SubscriberOf<F>>
+    where
+        F: Form + ?Sized,
+    {
         let topic = self.open::<F>(node, place)?;
         let builder = topic.subscriber_builder().history_request(usize::from(self.newest));
         builder.create().map_err(problem("create a subscriber"))
@@ -167,8 +163,8 @@ pub(super) fn measure_snapshots(place: &Place, measure: Measure<'_>) -> Outcome<
 
 /// A publisher and a subscriber, which polls; a reader of events publishes nothing.
 struct Pair<F: Form + ?Sized> {
-    requests: Option<Publisher<Ipc, F, ()>>,
-    answers: Subscriber<Ipc, F, ()>,
+    requests: Option<PublisherOf<F>>,
+    answers: SubscriberOf<F>,
     wait: Polling,
 }
 
@@ -202,8 +198,8 @@ impl<F: Form + ?Sized> Client for Pair<F> {
 
 /// A subscriber, the newest sample, which it holds, and the index of its cgroups.
 struct Reader {
-    subscriber: Subscriber<Ipc, [u8], ()>,
-    _held: Option<Sample<Ipc, [u8], ()>>,
+    subscriber: SubscriberOf<[u8]>,
+    _held: Option<SampleOf<[u8]>>,
     index: Indexed,
 }
 
