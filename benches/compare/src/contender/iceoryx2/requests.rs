@@ -96,17 +96,6 @@ impl<F: Form + ?Sized, W: Wait> Caller<F, W> {
         }
         Ok(caller)
     }
-
-    #[inline]
-    fn wait(wait: &mut W, pending: &Pending<F>, answer: &mut [u8]) -> Outcome<usize> {
-        let (mut looks, mut since) = (0, 0);
-        loop {
-            if let Some(len) = F::take(pending, answer)? {
-                return Ok(len);
-            }
-            wait.pause(&mut looks, &mut since)?;
-        }
-    }
 }
 
 impl<F: Form + ?Sized, W: Wait> Client for Caller<F, W> {
@@ -114,7 +103,7 @@ impl<F: Form + ?Sized, W: Wait> Client for Caller<F, W> {
     fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
         let pending = F::send(&self.client, request)?;
         self.wait.ring_server()?;
-        Self::wait(&mut self.wait, &pending, answer)
+        self.wait.until(|| F::take(&pending, answer))
     }
 
     #[inline]
@@ -126,7 +115,7 @@ impl<F: Form + ?Sized, W: Wait> Client for Caller<F, W> {
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
         let pending = self.pending.pop_front().ok_or("a reply to no request")?;
-        Self::wait(&mut self.wait, &pending, answer)
+        self.wait.until(|| F::take(&pending, answer))
     }
 
     #[inline]

@@ -177,13 +177,7 @@ impl<F: Form + ?Sized> Client for Pair<F> {
 
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        let (mut looks, mut since) = (0, 0);
-        loop {
-            if let Some(sample) = F::sample(&self.answers)? {
-                return put(F::bytes(&sample), answer);
-            }
-            self.wait.pause(&mut looks, &mut since)?;
-        }
+        put(F::bytes(&self.wait.until(|| F::sample(&self.answers))?), answer)
     }
 
     #[inline]

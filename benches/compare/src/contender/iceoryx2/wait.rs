@@ -38,6 +38,18 @@ pub(super) trait Wait: Sized + 'static {
     /// Passes the time until the next look. `since` is when the answer began to be waited for: 0 at first.
     fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()>;
 
+    /// Waits for an answer, which is there once `look` finds one.
+    #[inline]
+    fn until<T>(&mut self, mut look: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+        let (mut looks, mut since) = (0, 0);
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            self.pause(&mut looks, &mut since)?;
+        }
+    }
+
     /// Wakes a server.
     fn wake_to_end(place: &Place) -> Outcome<()>;
 
