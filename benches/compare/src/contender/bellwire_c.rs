@@ -112,12 +112,10 @@ impl Contender for BellwireC {
     type Server = Running;
 
     fn about() -> About {
-        About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: "libbellwire's functions, as C programs call them, with the library's defaults; a pipeline's lane \
-                       grows at once (BW_BACKPRESSURE_GROW)"
-                .to_owned(),
-        }
+        About::of_this_project(
+            "libbellwire's functions, as C programs call them, with the library's defaults; a pipeline's lane grows \
+             at once (BW_BACKPRESSURE_GROW)",
+        )
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
@@ -272,8 +270,7 @@ impl Client for Caller {
         if code != 0 {
             return Counters::default();
         }
-        let calls = Some(stats.rings + stats.parks);
-        Counters { wakes: Some(stats.rings), parks: Some(stats.parks), system_calls: calls }
+        Counters::of_waits(stats.rings, stats.parks)
     }
 }
 

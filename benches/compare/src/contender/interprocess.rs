@@ -7,6 +7,7 @@ use ::interprocess::TryClone;
 use ::interprocess::local_socket::traits::{Listener as _, Stream as _};
 use ::interprocess::local_socket::{GenericNamespaced, ListenerOptions, Name, Stream, ToNsName};
 
+use super::About;
 use super::streams::{Ends, Wire};
 use crate::Outcome;
 use crate::load::{Load, Place};
@@ -22,8 +23,8 @@ impl Wire for Interprocess {
     const SETTINGS: &'static str = "local sockets in the namespace (abstract Unix sockets); both ends block, default \
                                     buffers, a thread for each connection";
 
-    fn version() -> String {
-        "2.4".to_owned()
+    fn about() -> About {
+        About::new("2.4", Self::SETTINGS)
     }
 
     fn listen(

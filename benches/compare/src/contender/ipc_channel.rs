@@ -30,12 +30,11 @@ impl Contender for IpcChannel {
     type Server = ();
 
     fn about() -> About {
-        About {
-            version: "0.23".to_owned(),
-            settings: "channels of bytes, a one-shot server to meet, a thread for each connection; both ends block; \
-                       of longer messages at most 64 KiB in flight"
-                .to_owned(),
-        }
+        About::new(
+            "0.23",
+            "channels of bytes, a one-shot server to meet, a thread for each connection; both ends block; of longer \
+             messages at most 64 KiB in flight",
+        )
     }
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {

@@ -269,6 +269,23 @@ pub(crate) struct About {
     pub(crate) settings: String,
 }
 
+impl About {
+    fn new(version: impl Into<String>, settings: impl Into<String>) -> Self {
+        Self { version: version.into(), settings: settings.into() }
+    }
+
+    /// Of what this project has.
+    fn of_this_project(settings: impl Into<String>) -> Self {
+        Self::new(env!("CARGO_PKG_VERSION"), settings)
+    }
+
+    /// Of what the kernel has.
+    fn of_linux(settings: impl Into<String>) -> Self {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        Self::new(format!("Linux {release}"), settings)
+    }
+}
+
 /// What a contender counts by itself; `None` for what it does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Counters {
@@ -332,6 +349,15 @@ impl Entry {
 }
 
 impl Counters {
+    fn of_system_calls(calls: u64) -> Self {
+        Self { system_calls: Some(calls), ..Self::default() }
+    }
+
+    /// Of an end whose wakes and parks are one system call each, and all that it makes.
+    fn of_waits(wakes: u64, parks: u64) -> Self {
+        Self { wakes: Some(wakes), parks: Some(parks), system_calls: Some(wakes + parks) }
+    }
+
     /// What was counted since `before`, or by both ends.
     pub(crate) fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
         let both = |one: Option<u64>, other: Option<u64>| Some(each(one?, other?));

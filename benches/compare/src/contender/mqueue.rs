@@ -7,7 +7,6 @@ use nix::mqueue::{
 use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::streams::linux;
 use super::{About, Contender, Counters, put, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
@@ -26,13 +25,10 @@ impl Contender for Mqueue {
     type Server = ();
 
     fn about() -> About {
-        About {
-            version: linux(),
-            settings: format!(
-                "a queue each way, of {DEEPEST} messages, which is the most that a user may have by default; both ends \
-                 block, a thread for each connection"
-            ),
-        }
+        About::of_linux(format!(
+            "a queue each way, of {DEEPEST} messages, which is the most that a user may have by default; both ends \
+             block, a thread for each connection"
+        ))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
@@ -165,6 +161,6 @@ impl super::Client for Connection {
     }
 
     fn counters(&mut self) -> Counters {
-        Counters { system_calls: Some(self.calls), ..Counters::default() }
+        Counters::of_system_calls(self.calls)
     }
 }

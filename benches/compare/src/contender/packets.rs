@@ -117,8 +117,7 @@ impl<K: Kind> Contender for Packets<K> {
     type Server = Listening;
 
     fn about() -> About {
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        About { version: format!("Linux {release}"), settings: K::SETTINGS.to_owned() }
+        About::of_linux(K::SETTINGS)
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
@@ -267,7 +266,7 @@ impl super::Client for Connection {
     }
 
     fn counters(&mut self) -> Counters {
-        Counters { system_calls: Some(self.calls), ..Counters::default() }
+        Counters::of_system_calls(self.calls)
     }
 }
 

@@ -20,11 +20,9 @@ impl Contender for Validation {
     type Server = Idle;
 
     fn about() -> About {
-        About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: "no transport: each reader has the same generations in its own memory, and updates its index"
-                .to_owned(),
-        }
+        About::of_this_project(
+            "no transport: each reader has the same generations in its own memory, and updates its index",
+        )
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

@@ -35,13 +35,10 @@ impl Contender for Batched {
     type Server = Server;
 
     fn about() -> About {
-        About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: format!(
-                "as bellwire; messages collected into batches of {} KiB, up to {MAX_IN_FLIGHT} on their way",
-                BATCH >> 10
-            ),
-        }
+        About::of_this_project(format!(
+            "as bellwire; messages collected into batches of {} KiB, up to {MAX_IN_FLIGHT} on their way",
+            BATCH >> 10
+        ))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

@@ -29,8 +29,7 @@ impl<S: Setup> Contender for Configured<S> {
     type Server = Running;
 
     fn about() -> About {
-        let About { version, .. } = Bellwire::about();
-        About { version, settings: format!("as bellwire; {}", S::SETTINGS) }
+        About::of_this_project(format!("as bellwire; {}", S::SETTINGS))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

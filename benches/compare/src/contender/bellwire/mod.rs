@@ -95,15 +95,12 @@ impl Contender for Bellwire {
 
     fn about() -> About {
         let spin = ClientConfig::default().spin.max;
-        About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: format!(
-                "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the \
-                 client and eventfd for the server, spin of at most {} µs; a \
-                 pipeline's lane grows at once (Backpressure::Grow)",
-                spin.as_micros()
-            ),
-        }
+        About::of_this_project(format!(
+            "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the \
+             client and eventfd for the server, spin of at most {} µs; a \
+             pipeline's lane grows at once (Backpressure::Grow)",
+            spin.as_micros()
+        ))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
@@ -174,7 +171,7 @@ fn serve_with(config: ServerConfig, place: &Place, handler: Handler) -> Outcome<
 impl super::Server for Running {
     fn counters(&self) -> Counters {
         let stats = self.server.stats();
-        counted(stats.rings, stats.parks)
+        Counters::of_waits(stats.rings, stats.parks)
     }
 
     fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
@@ -213,11 +210,6 @@ fn echo_bytes(handler: Handler, request: &Payload) -> Result<Payload, HandlerErr
     })?)
 }
 
-/// A ring is one system call, and so is a park.
-fn counted(rings: u64, parks: u64) -> Counters {
-    Counters { wakes: Some(rings), parks: Some(parks), system_calls: Some(rings + parks) }
-}
-
 /// The open session of a client that has connected.
 #[inline]
 fn session_of<S: Service>(client: &mut Client<S>) -> Outcome<&mut Session<S>> {
@@ -227,6 +219,6 @@ fn session_of<S: Service>(client: &mut Client<S>) -> Outcome<&mut Session<S>> {
 fn counters_of<S: Service>(client: &mut Client<S>) -> Counters {
     client.session().map_or_else(Counters::default, |session| {
         let stats = session.stats();
-        counted(stats.rings, stats.parks)
+        Counters::of_waits(stats.rings, stats.parks)
     })
 }

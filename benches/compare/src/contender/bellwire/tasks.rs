@@ -5,7 +5,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::calls::Bytes;
-use super::{Bellwire, Echo, Running, counted, serve_with};
+use super::{Echo, Running, serve_with};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters, put};
 use crate::handler::Handler;
@@ -20,9 +20,10 @@ impl Contender for Tasks {
     type Server = Running;
 
     fn about() -> About {
-        let About { version, .. } = Bellwire::about();
-        let settings = "as bellwire; a client in a tokio runtime of one thread, which is entered once for some thousand calls; a pipeline is a task for each call in flight";
-        About { version, settings: settings.to_owned() }
+        About::of_this_project(
+            "as bellwire; a client in a tokio runtime of one thread, which is entered once for some thousand calls; a \
+             pipeline is a task for each call in flight",
+        )
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
@@ -117,6 +118,6 @@ impl<const N: usize> contender::Client for Caller<N> {
 
     fn counters(&mut self) -> Counters {
         let stats = self.session.stats();
-        counted(stats.rings, stats.parks)
+        Counters::of_waits(stats.rings, stats.parks)
     }
 }

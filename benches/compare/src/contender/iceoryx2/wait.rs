@@ -186,8 +186,7 @@ impl Wait for Listening {
     }
 
     fn counters(&self) -> Counters {
-        let calls = self.rings + self.parks;
-        Counters { wakes: Some(self.rings), parks: Some(self.parks), system_calls: Some(calls) }
+        Counters::of_waits(self.rings, self.parks)
     }
 }
 

@@ -29,13 +29,11 @@ impl Contender for Slot {
     type Server = ();
 
     fn about() -> About {
-        About {
-            version: queue::version(),
-            settings: format!(
-                "a process-shared robust mutex and two condition variables for each direction; as many slots as the \
-                 load has in flight, one way {MOST}; signalled after unlocking; a thread for each connection"
-            ),
-        }
+        let settings = format!(
+            "a process-shared robust mutex and two condition variables for each direction; as many slots as the load \
+             has in flight, one way {MOST}; signalled after unlocking; a thread for each connection"
+        );
+        About::new(queue::version(), settings)
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

@@ -4,7 +4,7 @@
 use std::io::{BufWriter, Write};
 use std::os::unix::net;
 
-use super::{Streams, UnixStream, Wire, linux};
+use super::{Streams, UnixStream, Wire};
 use crate::Outcome;
 use crate::contender::{About, Client, Contender};
 use crate::handler::Handler;
@@ -22,9 +22,10 @@ impl Contender for Buffered {
     type Server = ();
 
     fn about() -> About {
-        let settings = "SOCK_STREAM; messages collected in a buffer of 64 KiB, written when it is full; both ends \
-                        block, default buffers of the socket";
-        About { version: linux(), settings: settings.to_owned() }
+        About::of_linux(
+            "SOCK_STREAM; messages collected in a buffer of 64 KiB, written when it is full; both ends block, default \
+             buffers of the socket",
+        )
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

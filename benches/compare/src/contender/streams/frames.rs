@@ -217,6 +217,6 @@ impl<F: Read + AsFd, T: Write + AsFd> Client for Frames<F, T> {
     }
 
     fn counters(&mut self) -> Counters {
-        Counters { system_calls: Some(self.calls), ..Counters::default() }
+        Counters::of_system_calls(self.calls)
     }
 }

@@ -40,8 +40,8 @@ pub(super) trait Wire: 'static {
     const SETTINGS: &'static str;
 
     /// Of what carries the stream.
-    fn version() -> String {
-        linux()
+    fn about() -> About {
+        About::of_linux(Self::SETTINGS)
     }
 
     /// Accepts connections, one after the other.
@@ -61,7 +61,7 @@ impl<W: Wire> Contender for Streams<W> {
     type Server = ();
 
     fn about() -> About {
-        About { version: W::version(), settings: W::SETTINGS.to_owned() }
+        W::about()
     }
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
@@ -90,11 +90,6 @@ fn connect<W: Wire>(place: &Place, load: &Load) -> Outcome<Frames<W::From, W::To
 
 /// What any of these streams holds in each direction.
 const HELD: usize = 32 << 10;
-
-/// The kernel's version.
-pub(in crate::contender) fn linux() -> String {
-    format!("Linux {}", rustix::system::uname().release().to_string_lossy())
-}
 
 fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the other end has closed the stream")
