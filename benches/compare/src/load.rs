@@ -90,15 +90,16 @@ pub(crate) const SMALLEST: usize = 8;
 /// What a request has where the load does not say.
 pub(crate) const SMALL: usize = 64;
 
-/// Where the processes of one measurement meet: a directory of their own, and a name that no other has.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
+/// One measurement, for each of its processes: what is sent, and where they meet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) load: Load,
     dir: PathBuf,
 }
 
-impl Place {
-    pub(crate) fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+impl Case {
+    pub(crate) fn new(load: Load, dir: impl Into<PathBuf>) -> Self {
+        Self { load, dir: dir.into() }
     }
 
     /// An empty directory, mode 0700, removed afterwards. Its path is short enough for a socket in it.

@@ -6,9 +6,8 @@ use bellwire_floor::process::{Child, Peer, Role, RoleResult, spawn};
 
 use crate::Outcome;
 use crate::contender::Entry;
-use crate::load::{Load, Place};
+use crate::load::Case;
 use crate::measure::Measure;
-use crate::serve::Serve;
 
 /// The server of a contender.
 pub(crate) const SERVER: &str = "server";
@@ -30,23 +29,21 @@ pub(crate) fn neighbour() -> Outcome<Child> {
 pub(crate) fn start(
     role: &'static str,
     entry: &Entry,
-    place: &Place,
-    load: &Load,
+    case: &Case,
     cpus: &[usize],
 ) -> Outcome<Child> {
-    let dir = place.dir().to_str().ok_or("the temporary directory's name is no text")?;
-    let args = [entry.name.to_owned(), dir.to_owned(), serde_json::to_string(load)?];
+    let args = [entry.name.to_owned(), serde_json::to_string(case)?];
     Ok(spawn(role, cpus, &args, &[])?)
 }
 
 fn serve(peer: &mut Peer) -> RoleResult {
-    let (entry, place, load) = started(peer)?;
-    (entry.serve)(&Serve { peer, place: &place, load: &load })
+    let (entry, case) = started(peer)?;
+    (entry.serve)(peer, &case)
 }
 
 fn measure(peer: &mut Peer) -> RoleResult {
-    let (entry, place, load) = started(peer)?;
-    (entry.measure)(&place, &load, Measure { peer, load: &load })
+    let (entry, case) = started(peer)?;
+    (entry.measure)(&case, Measure { peer, load: &case.load })
 }
 
 fn compute(peer: &mut Peer) -> RoleResult {
@@ -61,8 +58,8 @@ fn compute(peer: &mut Peer) -> RoleResult {
     Ok(())
 }
 
-fn started(peer: &Peer) -> Outcome<(&'static Entry, Place, Load)> {
+fn started(peer: &Peer) -> Outcome<(&'static Entry, Case)> {
     let name = peer.arg(0)?;
     let entry = Entry::named(name).ok_or_else(|| format!("no contender is called {name}"))?;
-    Ok((entry, Place::new(peer.arg(1)?), serde_json::from_str(peer.arg(2)?)?))
+    Ok((entry, serde_json::from_str(peer.arg(1)?)?))
 }

@@ -11,7 +11,7 @@ use crate::burst::Burst;
 use crate::clock::{self, Usage};
 use crate::contender::{Contender, Server};
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Work};
 use crate::order::{ServerOrder, obey};
 use crate::sink::Sink;
 
@@ -23,18 +23,10 @@ const GENERATIONS: usize = 4;
 /// One cgroup in so many is replaced from one to the next, and one comes back.
 const CHURN: usize = 100;
 
-/// What a server's process was started with.
-pub(crate) struct Serve<'a> {
-    pub(crate) peer: &'a Peer,
-    pub(crate) place: &'a Place,
-    pub(crate) load: &'a Load,
-}
-
 /// Runs the server of a contender until told to end.
-pub(crate) fn run<C: Contender>(serve: &Serve<'_>) -> Outcome<()> {
-    let Serve { peer, place, load } = *serve;
-    let handler = Handler::new(load);
-    let mut server = C::serve(place, load, handler)?;
+pub(crate) fn run<C: Contender>(peer: &Peer, case: &Case) -> Outcome<()> {
+    let (load, handler) = (&case.load, Handler::new(&case.load));
+    let mut server = C::serve(case, handler)?;
     let mut snapshots = Vec::new();
     if let Work::Refresh { cgroups, .. } | Work::LookUp { cgroups } = load.work {
         snapshots = generations(cgroups)?;

@@ -12,7 +12,7 @@ use crate::Outcome;
 use crate::burst::EVENTS;
 use crate::clock::{self, Usage};
 use crate::contender::{Counters, Entry};
-use crate::load::{Place, Placing};
+use crate::load::{Case, Placing};
 use crate::order::{Done, Order, ServerOrder, WORD, ask, hear, tell};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
@@ -76,13 +76,13 @@ impl Testbed {
     /// Starts them; they are stopped when it returns.
     pub(crate) fn set(entry: &'static Entry, scenario: &Scenario, cpus: Cpus) -> Outcome<Self> {
         let (dir, owned) = private_dir()?;
-        let (place, load) = (Place::new(dir.path()), &scenario.load);
+        let (case, load) = (Case::new(scenario.load, dir.path()), &scenario.load);
         let (ours, theirs): (&[usize], &[usize]) = match load.placing {
             Placing::Pinned => (&[cpus.client], &[cpus.peer]),
             Placing::OneCpu => (&[cpus.client], &[cpus.client]),
             Placing::Unpinned | Placing::Busy => (&[], &[]),
         };
-        let start = |role, cpus| roles::start(role, entry, &place, load, cpus);
+        let start = |role, cpus| roles::start(role, entry, &case, cpus);
         let server = start(roles::SERVER, theirs)?;
         let clients = (0..load.clients).map(|_| start(roles::CLIENT, ours));
         let clients = clients.collect::<Outcome<_>>()?;

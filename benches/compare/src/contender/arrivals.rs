@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::Outcome;
-use crate::load::Place;
+use crate::load::Case;
 
 /// The encoding of a name: written atomically, since it is shorter than `PIPE_BUF`.
 const NAME: usize = 128;
@@ -20,8 +20,8 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Clients may come from now on.
-    pub(super) fn new(place: &Place) -> Outcome<Self> {
-        let path = place.file("arrivals.fifo");
+    pub(super) fn new(case: &Case) -> Outcome<Self> {
+        let path = case.file("arrivals.fifo");
         create(&path)?;
         // Read and write: it never ends while it has no client.
         Ok(Self { names: OpenOptions::new().read(true).write(true).open(path)? })
@@ -36,15 +36,15 @@ impl Arrivals {
 }
 
 /// Tells the server that a client has come.
-pub(super) fn announce(place: &Place, name: &str) -> Outcome<()> {
+pub(super) fn announce(case: &Case, name: &str) -> Outcome<()> {
     if name.len() > NAME {
         return Err("a name that is too long".into());
     }
-    let mut names = OpenOptions::new().write(true).open(place.file("arrivals.fifo"))?;
+    let mut names = OpenOptions::new().write(true).open(case.file("arrivals.fifo"))?;
     Ok(names.write_all(format!("{name:<NAME$}").as_bytes())?)
 }
 
-/// A name that no other connection of this place has.
+/// A name that no other connection of this case has.
 pub(super) fn new_name() -> Outcome<String> {
     static CONNECTIONS: Mutex<u64> = Mutex::new(0);
     let mut connections = CONNECTIONS.lock().map_err(|_| "a thread failed while it connected")?;

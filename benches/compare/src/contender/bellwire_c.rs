@@ -1,7 +1,7 @@
 #![allow(unsafe_code, reason = "calls the functions of the C library as a C program does")]
 //! Bellwire by the C library: what `bellwire` does, through `libbellwire`'s functions.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
@@ -24,7 +24,7 @@ use bellwire_c::{
 use super::{About, Client, Contender, Counters, Server, put};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 
 /// This project, from C.
@@ -66,8 +66,8 @@ fn no_error() -> Box<bw_error> {
     Box::new(bw_error { size, code: 0, fault: 0, executed: 0, handler_code: 0, message: [0; 492] })
 }
 
-fn text(place: &Place) -> Outcome<CString> {
-    Ok(CString::new(place.dir().as_os_str().as_bytes())?)
+fn text(case: &Case) -> Outcome<CString> {
+    Ok(CString::new(case.dir().as_os_str().as_bytes())?)
 }
 
 fn ok(code: c_int, error: &bw_error) -> Outcome<()> {
@@ -125,10 +125,10 @@ impl Contender for BellwireC {
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Running> {
-        let (dir, mut error) = (text(place)?, no_error());
+    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+        let (dir, mut error) = (text(case)?, no_error());
         let (mut builder, mut server) = (ptr::null_mut(), ptr::null_mut());
-        let is_one_way = load.is_one_way();
+        let is_one_way = case.load.is_one_way();
         let contract = contract();
         // The process serves until it ends.
         let user = Box::into_raw(Box::new((handler, is_one_way)));
@@ -154,9 +154,8 @@ impl Contender for BellwireC {
         Ok(Running(server))
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let dir = text(place)?;
-        measure.run(|| Caller::connect(dir.as_ptr(), load))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Caller::connect(case))
     }
 }
 
@@ -171,20 +170,20 @@ impl Drop for Running {
 impl Server for Running {}
 
 impl Caller {
-    fn connect(dir: *const c_char, load: &Load) -> Outcome<Self> {
-        let (mut client, mut error) = (ptr::null_mut(), no_error());
+    fn connect(case: &Case) -> Outcome<Self> {
+        let (dir, mut error, mut client) = (text(case)?, no_error(), ptr::null_mut());
         // SAFETY: integers, and pointers that may be null.
         let mut config: bw_client_config = unsafe { std::mem::zeroed() };
         // SAFETY: it may be written.
         unsafe { bw_client_config_init(&raw mut config) };
-        if load.depth() > 1 {
+        if case.load.depth() > 1 {
             config.backpressure = BW_BACKPRESSURE_GROW;
         }
         let contract = contract();
         // SAFETY: a text, a contract and a configuration that live, and pointers of this frame.
         let code = unsafe {
             bw_client_new(
-                dir,
+                dir.as_ptr(),
                 &raw const contract,
                 &raw const config,
                 &raw mut client,

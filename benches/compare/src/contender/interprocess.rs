@@ -10,7 +10,7 @@ use ::interprocess::local_socket::{GenericNamespaced, ListenerOptions, Name, Str
 use super::About;
 use super::streams::{Ends, Wire};
 use crate::Outcome;
-use crate::load::{Load, Place};
+use crate::load::Case;
 
 /// Its local sockets.
 pub(super) struct Interprocess;
@@ -27,21 +27,18 @@ impl Wire for Interprocess {
         About::new("2.4", Self::SETTINGS)
     }
 
-    fn listen(
-        place: &Place,
-        _: &Load,
-    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
-        let listener = ListenerOptions::new().name(name(place)?).create_sync()?;
+    fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let listener = ListenerOptions::new().name(name(case)?).create_sync()?;
         Ok(move || both(listener.accept()?))
     }
 
-    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
-        both(Stream::connect(name(place)?)?)
+    fn connect(case: &Case) -> Outcome<Ends<Self>> {
+        both(Stream::connect(name(case)?)?)
     }
 }
 
-fn name(place: &Place) -> Outcome<Name<'static>> {
-    Ok(place.name().to_ns_name::<GenericNamespaced>()?)
+fn name(case: &Case) -> Outcome<Name<'static>> {
+    Ok(case.name().to_ns_name::<GenericNamespaced>()?)
 }
 
 fn both(stream: Stream) -> Outcome<(Socket, Socket)> {

@@ -13,7 +13,7 @@ use super::arrivals::{Arrivals, announce};
 use super::{About, Contender, put, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::Case;
 use crate::measure::Measure;
 
 /// What is in flight at most, in bytes: each end blocks when the socket beneath is full, and may not wait for the other then.
@@ -37,9 +37,9 @@ impl Contender for IpcChannel {
         )
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        let mut arrivals = Arrivals::new(place)?;
-        let is_one_way = load.is_one_way();
+    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+        let mut arrivals = Arrivals::new(case)?;
+        let is_one_way = case.load.is_one_way();
         let accept = move || {
             let client = IpcSender::<Ends>::connect(arrivals.next()?)?;
             let (to_server, requests) = bytes_channel()?;
@@ -61,8 +61,8 @@ impl Contender for IpcChannel {
         })
     }
 
-    fn measure(place: &Place, _: &Load, measure: Measure<'_>) -> Outcome<()> {
-        measure.run(|| Connection::connect(place))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(case))
     }
 }
 
@@ -87,9 +87,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn connect(place: &Place) -> Outcome<Self> {
+    fn connect(case: &Case) -> Outcome<Self> {
         let (server, name) = IpcOneShotServer::<Ends>::new()?;
-        announce(place, &name)?;
+        announce(case, &name)?;
         let (_, (requests, answers)) = server.accept().map_err(|error| problem(&error))?;
         Ok(Self { requests, answers, in_flight: VecDeque::new(), taken: VecDeque::new() })
     }

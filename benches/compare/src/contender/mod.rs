@@ -19,14 +19,15 @@ use std::thread;
 
 use ::bellwire::Snapshot;
 use ::bellwire_cgroups::{CgroupsSnapshot, Index, View};
+use ::bellwire_floor::process::Peer;
 use zerocopy::IntoBytes;
 
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::{Measure, Payload};
-use crate::serve::{self, Serve};
+use crate::serve;
 
 /// A way to carry messages.
 pub(crate) trait Contender: 'static {
@@ -50,10 +51,10 @@ pub(crate) trait Contender: 'static {
     ///
     /// Each request goes to [`Handler::answer`], which turns the bytes into those of the answer in place; each
     /// message of a one-way load to [`Handler::take`], from one thread.
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Self::Server>;
+    fn serve(case: &Case, handler: Handler) -> Outcome<Self::Server>;
 
     /// Runs a measuring process: hands `measure` a function that opens a connection.
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()>;
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()>;
 }
 
 fn shown_by_another(load: &Load) -> Option<&'static str> {
@@ -303,8 +304,8 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) about: fn() -> About,
     pub(crate) refuses: fn(&Load) -> Option<&'static str>,
-    pub(crate) serve: fn(&Serve<'_>) -> Outcome<()>,
-    pub(crate) measure: fn(&Place, &Load, Measure<'_>) -> Outcome<()>,
+    pub(crate) serve: fn(&Peer, &Case) -> Outcome<()>,
+    pub(crate) measure: fn(&Case, Measure<'_>) -> Outcome<()>,
 }
 
 /// All of them, Bellwire first.

@@ -10,7 +10,7 @@ use super::arrivals::{Arrivals, announce, new_name};
 use super::{About, Contender, Counters, put, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::{Case, Load};
 use crate::measure::Measure;
 
 /// The longest message and the most messages of a queue, unless the administrator has said otherwise.
@@ -38,10 +38,10 @@ impl Contender for Mqueue {
         })
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+        let (mut arrivals, load, case) = (Arrivals::new(case)?, case.load, case.clone());
         let accept = move || {
-            let (requests, answers) = names(&place, &arrivals.next()?);
+            let (requests, answers) = names(&case, &arrivals.next()?);
             let queues = (
                 Queue::open(&requests, MQ_OFlag::O_RDONLY)?,
                 Queue::open(&answers, MQ_OFlag::O_WRONLY)?,
@@ -58,13 +58,13 @@ impl Contender for Mqueue {
         })
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        measure.run(|| Connection::connect(place, load))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(case))
     }
 }
 
-fn names(place: &Place, client: &str) -> (String, String) {
-    let name = format!("/{}-{client}", place.name());
+fn names(case: &Case, client: &str) -> (String, String) {
+    let name = format!("/{}-{client}", case.name());
     (format!("{name}-requests"), format!("{name}-answers"))
 }
 
@@ -122,16 +122,16 @@ struct Connection {
 }
 
 impl Connection {
-    fn connect(place: &Place, load: &Load) -> Outcome<Self> {
+    fn connect(case: &Case) -> Outcome<Self> {
         let name = new_name()?;
-        let (requests, answers) = names(place, &name);
+        let (requests, answers) = names(case, &name);
         let connection = Self {
-            requests: Queue::create(&requests, MQ_OFlag::O_WRONLY, load)?,
-            answers: Queue::create(&answers, MQ_OFlag::O_RDONLY, load)?,
-            buffer: vec![0; load.longest()],
+            requests: Queue::create(&requests, MQ_OFlag::O_WRONLY, &case.load)?,
+            answers: Queue::create(&answers, MQ_OFlag::O_RDONLY, &case.load)?,
+            buffer: vec![0; case.load.longest()],
             calls: 0,
         };
-        announce(place, &name)?;
+        announce(case, &name)?;
         Ok(connection)
     }
 }

@@ -19,7 +19,7 @@ use super::{About, Contender, Counters, Indexed, Server, serve_each, serve_messa
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
-use crate::load::{Load, Place, SMALL, Work};
+use crate::load::{Case, Load, SMALL, Work};
 use crate::measure::Measure;
 
 /// A socket and a thread for each connection.
@@ -124,13 +124,13 @@ impl<K: Kind> Contender for Packets<K> {
         K::refuses(load)
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<Listening> {
         let socket = socket()?;
-        bind(&socket, &SocketAddrUnix::new(path(place))?)?;
+        bind(&socket, &SocketAddrUnix::new(path(case))?)?;
         listen(&socket, 64)?;
         let (published, readers) = (Published::default(), Readers::default());
         let connected = Arc::clone(&readers);
-        let (load, publications) = (*load, Arc::clone(&published));
+        let (load, publications) = (case.load, Arc::clone(&published));
         let serve = move |socket: OwnedFd| match load.work {
             Work::Refresh { .. } => Ok(serve_snapshots(&socket, &publications)?),
             // Until the client has closed its end.
@@ -153,9 +153,9 @@ impl<K: Kind> Contender for Packets<K> {
         Ok(Listening { published, readers })
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let path = path(place);
-        match load.work {
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        let path = path(case);
+        match case.load.work {
             Work::Refresh { .. } => measure.run(|| Reader::connect::<K>(&path)),
             _ => measure.run(|| Connection::connect::<K>(&path)),
         }
@@ -313,8 +313,8 @@ impl super::Client for Reader {
     }
 }
 
-fn path(place: &Place) -> PathBuf {
-    place.file("packets.sock")
+fn path(case: &Case) -> PathBuf {
+    case.file("packets.sock")
 }
 
 fn socket() -> Result<OwnedFd, Errno> {

@@ -5,7 +5,7 @@ use bellwire_cgroups::View;
 use super::{About, Client, Contender, Indexed, Server};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 use crate::serve::generations;
 
@@ -32,12 +32,12 @@ impl Contender for Validation {
         }
     }
 
-    fn serve(_: &Place, _: &Load, _: Handler) -> Outcome<Idle> {
+    fn serve(_: &Case, _: Handler) -> Outcome<Idle> {
         Ok(Idle)
     }
 
-    fn measure(_: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let Work::Refresh { cgroups, .. } = load.work else {
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        let Work::Refresh { cgroups, .. } = case.load.work else {
             return Err("this reader has snapshots only".into());
         };
         measure.run(|| {

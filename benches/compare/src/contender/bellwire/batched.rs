@@ -6,7 +6,7 @@ use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters};
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 
 /// A batch has as many messages as fit into this many bytes.
@@ -49,8 +49,8 @@ impl Contender for Batched {
         }
     }
 
-    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Server> {
-        let run_dir = RunDir::new(place.dir());
+    fn serve(case: &Case, handler: Handler) -> Outcome<Server> {
+        let run_dir = RunDir::new(case.dir());
         let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
         builder.serve_batches::<SinkBatch<64>>(move |_, items, answers| {
             answers.extend(items.iter().map(|item| taken(handler, item)));
@@ -61,11 +61,10 @@ impl Contender for Batched {
         Ok(builder.start()?)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let run_dir = RunDir::new(place.dir());
-        match load.work {
-            Work::Stream { size: 64 } => measure.run(|| Sender::<64>::new(&run_dir, load)),
-            _ => measure.run(|| Sender::<1024>::new(&run_dir, load)),
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        match case.load.work {
+            Work::Stream { size: 64 } => measure.run(|| Sender::<64>::new(case)),
+            _ => measure.run(|| Sender::<1024>::new(case)),
         }
     }
 }
@@ -82,9 +81,9 @@ struct Sender<const N: usize> {
 }
 
 impl<const N: usize> Sender<N> {
-    fn new(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
+    fn new(case: &Case) -> Outcome<Self> {
         let waiting = Vec::with_capacity(BATCH / N);
-        Ok(Self { client: connected(run_dir, load)?, waiting, in_flight: 0 })
+        Ok(Self { client: connected(case)?, waiting, in_flight: 0 })
     }
 
     fn send(&mut self) -> Outcome<()> {

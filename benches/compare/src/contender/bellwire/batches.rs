@@ -1,11 +1,11 @@
 //! Batches: many items in one message.
 
-use bellwire::{Client, Replies, RunDir};
+use bellwire::{Client, Replies};
 
 use super::{ANSWERS_WITHIN, Items, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
-use crate::load::Load;
+use crate::load::Case;
 
 /// A connected client.
 pub(super) struct Caller {
@@ -15,8 +15,8 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn connect(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
-        Ok(Self { client: connected(run_dir, load)?, values: Vec::new() })
+    pub(super) fn connect(case: &Case) -> Outcome<Self> {
+        Ok(Self { client: connected(case)?, values: Vec::new() })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Calls.
 
-use bellwire::{CallError, Client, Message, Payload, RunDir, Service, Session, Ticket};
+use bellwire::{CallError, Client, Message, Payload, Service, Session, Ticket};
 
 use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters, put};
-use crate::load::Load;
+use crate::load::Case;
 
 /// A connected client, of calls or of requests that nobody answers.
 pub(super) struct Caller<S: Service> {
@@ -13,8 +13,8 @@ pub(super) struct Caller<S: Service> {
 }
 
 impl<S: Service> Caller<S> {
-    pub(super) fn connect(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
-        Ok(Self { client: connected(run_dir, load)? })
+    pub(super) fn connect(case: &Case) -> Outcome<Self> {
+        Ok(Self { client: connected(case)? })
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Bellwire, Running, serve_with};
 use crate::Outcome;
 use crate::contender::{About, Contender};
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 
 /// This project, with another configuration of the server.
@@ -36,12 +36,12 @@ impl<S: Setup> Contender for Configured<S> {
         S::refuses(load)
     }
 
-    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
-        serve_with(S::config(), place, handler)
+    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+        serve_with(S::config(), case, handler)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        Bellwire::measure(place, load, measure)
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        Bellwire::measure(case, measure)
     }
 }
 

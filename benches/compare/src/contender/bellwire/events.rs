@@ -7,6 +7,7 @@ use bellwire::{Delivery, Event, EventPublisher, RunDir, ServerBuilder, Start, Su
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::contender;
+use crate::load::Case;
 
 /// How long an event may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,8 +50,8 @@ pub(super) struct Reader<const N: usize> {
 }
 
 impl<const N: usize> Reader<N> {
-    pub(super) fn new(run_dir: &RunDir) -> Self {
-        let mut subscriber = Subscriber::new(run_dir, Start::Now);
+    pub(super) fn new(case: &Case) -> Self {
+        let mut subscriber = Subscriber::new(&RunDir::new(case.dir()), Start::Now);
         while !subscriber.is_following() && subscriber.try_next().is_ok() {
             std::thread::yield_now();
         }

@@ -24,7 +24,7 @@ use super::{About, Contender, Counters};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 
 /// How long an answer is waited for.
@@ -112,45 +112,38 @@ impl Contender for Bellwire {
         }
     }
 
-    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
-        serve_with(ServerConfig::default(), place, handler)
+    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+        serve_with(ServerConfig::default(), case, handler)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let run_dir = RunDir::new(place.dir());
-        match load.work {
-            Work::Batches { .. } => measure.run(|| batches::Caller::connect(&run_dir, load)),
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        match case.load.work {
+            Work::Batches { .. } => measure.run(|| batches::Caller::connect(case)),
             Work::Refresh { .. } | Work::LookUp { .. } => {
-                measure.run(|| Ok(snapshot::Reader::new(&run_dir)))
+                measure.run(|| Ok(snapshot::Reader::new(case)))
             }
-            Work::Events { size: 1024 } => {
-                measure.run(|| Ok(events::Reader::<1024>::new(&run_dir)))
-            }
-            Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(&run_dir))),
+            Work::Events { size: 1024 } => measure.run(|| Ok(events::Reader::<1024>::new(case))),
+            Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(case))),
             Work::Stream { size } | Work::OneWay { size } => match size {
-                16 => measure.run(|| Caller::<Sink<16>>::connect(&run_dir, load)),
-                64 => measure.run(|| Caller::<Sink<64>>::connect(&run_dir, load)),
-                1024 => measure.run(|| Caller::<Sink<1024>>::connect(&run_dir, load)),
-                _ => measure.run(|| Caller::<SinkBytes>::connect(&run_dir, load)),
+                16 => measure.run(|| Caller::<Sink<16>>::connect(case)),
+                64 => measure.run(|| Caller::<Sink<64>>::connect(case)),
+                1024 => measure.run(|| Caller::<Sink<1024>>::connect(case)),
+                _ => measure.run(|| Caller::<SinkBytes>::connect(case)),
             },
-            Work::Calls { size: 8, .. } => {
-                measure.run(|| Caller::<Echo<8>>::connect(&run_dir, load))
-            }
+            Work::Calls { size: 8, .. } => measure.run(|| Caller::<Echo<8>>::connect(case)),
             Work::Calls { size: 64, .. } | Work::Sessions { .. } | Work::Connect => {
-                measure.run(|| Caller::<Echo<64>>::connect(&run_dir, load))
+                measure.run(|| Caller::<Echo<64>>::connect(case))
             }
-            Work::Calls { size: 1024, .. } => {
-                measure.run(|| Caller::<Echo<1024>>::connect(&run_dir, load))
-            }
+            Work::Calls { size: 1024, .. } => measure.run(|| Caller::<Echo<1024>>::connect(case)),
             Work::Calls { .. } | Work::Grow { .. } => {
-                measure.run(|| Caller::<EchoBytes>::connect(&run_dir, load))
+                measure.run(|| Caller::<EchoBytes>::connect(case))
             }
         }
     }
 }
 
-fn serve_with(config: ServerConfig, place: &Place, handler: Handler) -> Outcome<Running> {
-    let run_dir = RunDir::new(place.dir());
+fn serve_with(config: ServerConfig, case: &Case, handler: Handler) -> Outcome<Running> {
+    let run_dir = RunDir::new(case.dir());
     let mut builder = Server::builder_with(&run_dir, config);
     builder.serve::<Echo<8>>(move |_, bytes| Ok(echo(handler, bytes)))?;
     builder.serve::<Echo<64>>(move |_, bytes| Ok(echo(handler, bytes)))?;
@@ -185,10 +178,11 @@ impl super::Server for Running {
 }
 
 /// With the library's defaults, but for a pipeline: its lane is to have room for all that is in flight.
-fn connected<S: Service>(run_dir: &RunDir, load: &Load) -> Outcome<Client<S>> {
-    let backpressure = if load.depth() > 1 { Backpressure::Grow } else { Backpressure::default() };
+fn connected<S: Service>(case: &Case) -> Outcome<Client<S>> {
+    let many = case.load.depth() > 1;
+    let backpressure = if many { Backpressure::Grow } else { Backpressure::default() };
     let config = ClientConfig::default().backpressure(backpressure);
-    let mut client = Client::with_config(run_dir, config);
+    let mut client = Client::with_config(&RunDir::new(case.dir()), config);
     client.connect()?;
     Ok(client)
 }

@@ -7,6 +7,7 @@ use bellwire_cgroups::{CgroupsSnapshot, View};
 
 use crate::Outcome;
 use crate::contender;
+use crate::load::Case;
 
 /// How long the provider may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,8 +18,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(run_dir: &RunDir) -> Self {
-        Self { cache: SnapshotCache::new(run_dir) }
+    pub(super) fn new(case: &Case) -> Self {
+        Self { cache: SnapshotCache::new(&RunDir::new(case.dir())) }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Echo, Running, serve_with};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters, put};
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::{Measure, Payload};
 
 /// This project, as a program that uses tokio does.
@@ -34,16 +34,15 @@ impl Contender for Tasks {
         }
     }
 
-    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
-        serve_with(ServerConfig::default(), place, handler)
+    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+        serve_with(ServerConfig::default(), case, handler)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        let run_dir = RunDir::new(place.dir());
-        match load.work {
-            Work::Calls { size: 8, .. } => measure.run(|| Caller::<8>::new(&run_dir)),
-            Work::Calls { size: 1024, .. } => measure.run(|| Caller::<1024>::new(&run_dir)),
-            _ => measure.run(|| Caller::<64>::new(&run_dir)),
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        match case.load.work {
+            Work::Calls { size: 8, .. } => measure.run(|| Caller::<8>::new(case)),
+            Work::Calls { size: 1024, .. } => measure.run(|| Caller::<1024>::new(case)),
+            _ => measure.run(|| Caller::<64>::new(case)),
         }
     }
 }
@@ -57,10 +56,10 @@ struct Caller<const N: usize> {
 }
 
 impl<const N: usize> Caller<N> {
-    fn new(run_dir: &RunDir) -> Outcome<Self> {
+    fn new(case: &Case) -> Outcome<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let config = ClientConfig::default().backpressure(Backpressure::Grow);
-        let client = AsyncClient::with_config(run_dir, config);
+        let client = AsyncClient::with_config(&RunDir::new(case.dir()), config);
         let session = runtime.block_on(client.connect())?;
         Ok(Self { session, payloads: Vec::new(), runtime })
     }

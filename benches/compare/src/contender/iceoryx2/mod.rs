@@ -21,7 +21,7 @@ use ::iceoryx2::prelude::{
 use super::{About, Contender};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 use serving::Serving;
 use wait::{Listening, Polling};
@@ -77,12 +77,12 @@ impl Contender for Requests {
         refuses(load)
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
-        by_form!(load, requests::serve[Polling](place, load, handler))
+    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+        by_form!(case.load, requests::serve[Polling](case, handler))
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        by_form!(load, requests::measure[Polling](place, load, measure))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        by_form!(case.load, requests::measure[Polling](case, measure))
     }
 }
 
@@ -102,12 +102,12 @@ impl Contender for Events {
         refuses(load)
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
-        requests::serve::<[u8], Listening>(place, load, handler)
+    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+        requests::serve::<[u8], Listening>(case, handler)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        requests::measure::<[u8], Listening>(place, load, measure)
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        requests::measure::<[u8], Listening>(case, measure)
     }
 }
 
@@ -133,21 +133,21 @@ impl Contender for Topics {
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
-        match load.work {
-            Work::Refresh { .. } => topics::serve_snapshots(place),
-            Work::Events { size: 64 } => topics::serve_events::<[u8; 64]>(place, load),
-            Work::Events { .. } => topics::serve_events::<[u8; 1024]>(place, load),
-            _ => by_form!(load, topics::serve[](place, load, handler)),
+    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+        match case.load.work {
+            Work::Refresh { .. } => topics::serve_snapshots(case),
+            Work::Events { size: 64 } => topics::serve_events::<[u8; 64]>(case),
+            Work::Events { .. } => topics::serve_events::<[u8; 1024]>(case),
+            _ => by_form!(case.load, topics::serve[](case, handler)),
         }
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        match load.work {
-            Work::Refresh { .. } => topics::measure_snapshots(place, measure),
-            Work::Events { size: 64 } => topics::measure_events::<[u8; 64]>(place, load, measure),
-            Work::Events { .. } => topics::measure_events::<[u8; 1024]>(place, load, measure),
-            _ => by_form!(load, topics::measure[](place, load, measure)),
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        match case.load.work {
+            Work::Refresh { .. } => topics::measure_snapshots(case, measure),
+            Work::Events { size: 64 } => topics::measure_events::<[u8; 64]>(case, measure),
+            Work::Events { .. } => topics::measure_events::<[u8; 1024]>(case, measure),
+            _ => by_form!(case.load, topics::measure[](case, measure)),
         }
     }
 }
@@ -177,8 +177,8 @@ fn node() -> Outcome<Node<Ipc>> {
     builder.config(&Config::default()).create().map_err(problem("create a node"))
 }
 
-fn name(place: &Place, what: &str) -> Outcome<ServiceName> {
-    let name = format!("{}/{what}", place.name());
+fn name(case: &Case, what: &str) -> Outcome<ServiceName> {
+    let name = format!("{}/{what}", case.name());
     ServiceName::new(&name).map_err(problem("name a service"))
 }
 

@@ -11,33 +11,27 @@ use super::{Ipc, greet, name, node, queue};
 use crate::Outcome;
 use crate::contender::{Client, Counters};
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::Case;
 use crate::measure::Measure;
 
-pub(super) fn serve<F: Form + ?Sized, W: Wait>(
-    place: &Place,
-    load: &Load,
-    handler: Handler,
-) -> Outcome<Serving> {
-    let (at, load) = (place.clone(), *load);
-    let serving =
-        Serving::start(move |end, ready| answer::<F, W>(&at, &load, handler, &end, &ready))?;
-    let place = place.clone();
-    Ok(serving.woken_by(move || W::wake_to_end(&place)))
+pub(super) fn serve<F: Form + ?Sized, W: Wait>(case: &Case, handler: Handler) -> Outcome<Serving> {
+    let at = case.clone();
+    let serving = Serving::start(move |end, ready| answer::<F, W>(&at, handler, &end, &ready))?;
+    let case = case.clone();
+    Ok(serving.woken_by(move || W::wake_to_end(&case)))
 }
 
 fn answer<F: Form + ?Sized, W: Wait>(
-    place: &Place,
-    load: &Load,
+    case: &Case,
     handler: Handler,
     end: &End,
     ready: &Ready,
 ) -> Outcome<()> {
     let node = node()?;
-    let server = F::server(&open::<F>(&node, place, load)?, load.longest())?;
-    let mut wait = W::of_server(&node, place, load)?;
+    let server = F::server(&open::<F>(&node, case)?, case.load.longest())?;
+    let mut wait = W::of_server(&node, case)?;
     ready.send(())?;
-    let is_one_way = load.is_one_way();
+    let is_one_way = case.load.is_one_way();
     let mut greeted = None;
     while !end.has_come() {
         while let Some(active) = F::next(&server)? {
@@ -46,7 +40,7 @@ fn answer<F: Form + ?Sized, W: Wait>(
                 handler.take(F::request(&active));
             } else {
                 F::answer(&active, handler)?;
-                wait.ring_client(&node, place, from.value())?;
+                wait.ring_client(&node, case, from.value())?;
                 greeted = Some(from);
             }
         }
@@ -55,23 +49,19 @@ fn answer<F: Form + ?Sized, W: Wait>(
     Ok(())
 }
 
-pub(super) fn measure<F: Form + ?Sized, W: Wait>(
-    place: &Place,
-    load: &Load,
-    measure: Measure<'_>,
-) -> Outcome<()> {
+pub(super) fn measure<F: Form + ?Sized, W: Wait>(case: &Case, measure: Measure<'_>) -> Outcome<()> {
     let node = node()?;
-    measure.run(|| Caller::<F, W>::connect(&node, place, load))
+    measure.run(|| Caller::<F, W>::connect(&node, case))
 }
 
-fn open<F: Form + ?Sized>(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Requests<F>> {
-    let builder = node.service_builder(&name(place, "requests")?).request_response::<F, F>();
+fn open<F: Form + ?Sized>(node: &Node<Ipc>, case: &Case) -> Outcome<Requests<F>> {
+    let builder = node.service_builder(&name(case, "requests")?).request_response::<F, F>();
     let builder = builder
         .max_servers(1)
-        .max_clients(load.clients)
+        .max_clients(case.load.clients)
         // Each process has one.
-        .max_nodes(load.clients + 1)
-        .max_active_requests_per_client(queue(load))
+        .max_nodes(case.load.clients + 1)
+        .max_active_requests_per_client(queue(&case.load))
         .max_response_buffer_size(1)
         .enable_safe_overflow_for_requests(false)
         .enable_safe_overflow_for_responses(false)
@@ -87,12 +77,12 @@ struct Caller<F: Form + ?Sized, W> {
 }
 
 impl<F: Form + ?Sized, W: Wait> Caller<F, W> {
-    fn connect(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Self> {
-        let client = F::client(&open::<F>(node, place, load)?, load.longest())?;
-        let wait = W::of_client(node, place, load, client.id().value())?;
-        let mut caller = Self { client, pending: VecDeque::with_capacity(load.depth()), wait };
-        if load.is_one_way() {
-            greet(&mut caller, load)?;
+    fn connect(node: &Node<Ipc>, case: &Case) -> Outcome<Self> {
+        let client = F::client(&open::<F>(node, case)?, case.load.longest())?;
+        let wait = W::of_client(node, case, client.id().value())?;
+        let mut caller = Self { client, pending: VecDeque::with_capacity(case.load.depth()), wait };
+        if case.load.is_one_way() {
+            greet(&mut caller, &case.load)?;
         }
         Ok(caller)
     }

@@ -13,7 +13,7 @@ use super::{Ipc, QUEUE, greet, name, node, problem, queue};
 use crate::Outcome;
 use crate::contender::{Client, Counters, Indexed, put};
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::{Case, Load};
 use crate::measure::Measure;
 
 /// The longest snapshot, of 10 000 cgroups.
@@ -43,8 +43,8 @@ fn both_ways(load: &Load) -> [Setup; 2] {
 }
 
 impl Setup {
-    fn open<F: Form + ?Sized>(self, node: &Node<Ipc>, place: &Place) -> Outcome<Topic<F>> {
-        let builder = node.service_builder(&name(place, self.name)?).publish_subscribe::<F>();
+    fn open<F: Form + ?Sized>(self, node: &Node<Ipc>, case: &Case) -> Outcome<Topic<F>> {
+        let builder = node.service_builder(&name(case, self.name)?).publish_subscribe::<F>();
         let builder = builder
             .max_publishers(1)
             .max_subscribers(self.subscribers)
@@ -56,38 +56,33 @@ impl Setup {
         F::topic(builder)
     }
 
-    fn subscriber<F>(self, node: &Node<Ipc>, place: &Place) -> Outcome<SubscriberOf<F>>
+    fn subscriber<F>(self, node: &Node<Ipc>, case: &Case) -> Outcome<SubscriberOf<F>>
     where
         F: Form + ?Sized,
     {
-        let topic = self.open::<F>(node, place)?;
+        let topic = self.open::<F>(node, case)?;
         let builder = topic.subscriber_builder().history_request(usize::from(self.newest));
         builder.create().map_err(problem("create a subscriber"))
     }
 }
 
-pub(super) fn serve<F: Form + ?Sized>(
-    place: &Place,
-    load: &Load,
-    handler: Handler,
-) -> Outcome<Serving> {
-    let (place, load) = (place.clone(), *load);
-    Serving::start(move |end, ready| answer::<F>(&place, &load, handler, &end, &ready))
+pub(super) fn serve<F: Form + ?Sized>(case: &Case, handler: Handler) -> Outcome<Serving> {
+    let case = case.clone();
+    Serving::start(move |end, ready| answer::<F>(&case, handler, &end, &ready))
 }
 
 fn answer<F: Form + ?Sized>(
-    place: &Place,
-    load: &Load,
+    case: &Case,
     handler: Handler,
     end: &End,
     ready: &Ready,
 ) -> Outcome<()> {
-    let (node, [requests, answers]) = (node()?, both_ways(load));
-    let requests = requests.subscriber::<F>(&node, place)?;
-    let answers = F::publisher(&answers.open::<F>(&node, place)?, load.longest())?;
-    let mut wait = Polling::server(load);
+    let (node, [requests, answers]) = (node()?, both_ways(&case.load));
+    let requests = requests.subscriber::<F>(&node, case)?;
+    let answers = F::publisher(&answers.open::<F>(&node, case)?, case.load.longest())?;
+    let mut wait = Polling::server(&case.load);
     ready.send(())?;
-    let is_one_way = load.is_one_way();
+    let is_one_way = case.load.is_one_way();
     let mut greeted = None;
     while !end.has_come() {
         while let Some(sample) = F::sample(&requests)? {
@@ -105,58 +100,51 @@ fn answer<F: Form + ?Sized>(
 }
 
 /// Publishes events. A new reader is found within a millisecond.
-pub(super) fn serve_events<F: Form + ?Sized>(place: &Place, load: &Load) -> Outcome<Serving> {
-    publishing::<F>(EVENTS, Duration::from_millis(1), load.longest(), place)
+pub(super) fn serve_events<F: Form + ?Sized>(case: &Case) -> Outcome<Serving> {
+    publishing::<F>(EVENTS, Duration::from_millis(1), case.load.longest(), case)
 }
 
 /// Publishes snapshots. A new reader gets what was published before it came within some milliseconds.
-pub(super) fn serve_snapshots(place: &Place) -> Outcome<Serving> {
-    publishing::<[u8]>(SNAPSHOTS, Duration::from_millis(5), LONGEST, place)
+pub(super) fn serve_snapshots(case: &Case) -> Outcome<Serving> {
+    publishing::<[u8]>(SNAPSHOTS, Duration::from_millis(5), LONGEST, case)
 }
 
 fn publishing<F: Form + ?Sized>(
     setup: Setup,
     soon: Duration,
     longest: usize,
-    place: &Place,
+    case: &Case,
 ) -> Outcome<Serving> {
-    let place = place.clone();
-    Serving::publishing::<F>(soon, longest, move |node| setup.open(node, &place))
+    let case = case.clone();
+    Serving::publishing::<F>(soon, longest, move |node| setup.open(node, &case))
 }
 
-pub(super) fn measure<F: Form + ?Sized>(
-    place: &Place,
-    load: &Load,
-    measure: Measure<'_>,
-) -> Outcome<()> {
-    let (node, [requests, answers]) = (node()?, both_ways(load));
+pub(super) fn measure<F: Form + ?Sized>(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+    let (node, [requests, answers]) = (node()?, both_ways(&case.load));
     measure.run(|| {
-        let answers = answers.subscriber(&node, place)?;
-        let requests = F::publisher(&requests.open::<F>(&node, place)?, load.longest())?;
-        let mut pair = Pair { requests: Some(requests), answers, wait: Polling::client(load) };
-        if load.is_one_way() {
-            greet(&mut pair, load)?;
+        let answers = answers.subscriber(&node, case)?;
+        let requests = F::publisher(&requests.open::<F>(&node, case)?, case.load.longest())?;
+        let mut pair =
+            Pair { requests: Some(requests), answers, wait: Polling::client(&case.load) };
+        if case.load.is_one_way() {
+            greet(&mut pair, &case.load)?;
         }
         Ok(pair)
     })
 }
 
-pub(super) fn measure_events<F: Form + ?Sized>(
-    place: &Place,
-    load: &Load,
-    measure: Measure<'_>,
-) -> Outcome<()> {
+pub(super) fn measure_events<F: Form + ?Sized>(case: &Case, measure: Measure<'_>) -> Outcome<()> {
     let node = node()?;
     measure.run(|| {
-        let answers = EVENTS.subscriber::<F>(&node, place)?;
-        Ok(Pair { requests: None, answers, wait: Polling::client(load) })
+        let answers = EVENTS.subscriber::<F>(&node, case)?;
+        Ok(Pair { requests: None, answers, wait: Polling::client(&case.load) })
     })
 }
 
-pub(super) fn measure_snapshots(place: &Place, measure: Measure<'_>) -> Outcome<()> {
+pub(super) fn measure_snapshots(case: &Case, measure: Measure<'_>) -> Outcome<()> {
     let node = node()?;
     measure.run(|| {
-        let subscriber = SNAPSHOTS.subscriber(&node, place)?;
+        let subscriber = SNAPSHOTS.subscriber(&node, case)?;
         Ok(Reader { subscriber, _held: None, index: Indexed::default() })
     })
 }

@@ -12,7 +12,7 @@ use super::{Ipc, name, problem};
 use crate::Outcome;
 use crate::clock;
 use crate::contender::Counters;
-use crate::load::{Load, Place, Placing};
+use crate::load::{Case, Load, Placing};
 
 /// How long an answer is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -27,13 +27,13 @@ const REQUESTS: &str = "requested";
 /// How one connection, or a server, waits and wakes.
 pub(super) trait Wait: Sized + 'static {
     /// For the client with this id.
-    fn of_client(node: &Node<Ipc>, place: &Place, load: &Load, id: u128) -> Outcome<Self>;
-    fn of_server(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Self>;
+    fn of_client(node: &Node<Ipc>, case: &Case, id: u128) -> Outcome<Self>;
+    fn of_server(node: &Node<Ipc>, case: &Case) -> Outcome<Self>;
 
     /// Tells the server that there is something for it.
     fn ring_server(&mut self) -> Outcome<()>;
     /// Tells the client with this id.
-    fn ring_client(&mut self, node: &Node<Ipc>, place: &Place, id: u128) -> Outcome<()>;
+    fn ring_client(&mut self, node: &Node<Ipc>, case: &Case, id: u128) -> Outcome<()>;
 
     /// Passes the time until the next look. `since` is when the answer began to be waited for: 0 at first.
     fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()>;
@@ -51,7 +51,7 @@ pub(super) trait Wait: Sized + 'static {
     }
 
     /// Wakes a server.
-    fn wake_to_end(place: &Place) -> Outcome<()>;
+    fn wake_to_end(case: &Case) -> Outcome<()>;
 
     fn counters(&self) -> Counters;
 }
@@ -62,12 +62,12 @@ pub(super) struct Polling {
 }
 
 impl Wait for Polling {
-    fn of_client(_: &Node<Ipc>, _: &Place, load: &Load, _: u128) -> Outcome<Self> {
-        Ok(Self::client(load))
+    fn of_client(_: &Node<Ipc>, case: &Case, _: u128) -> Outcome<Self> {
+        Ok(Self::client(&case.load))
     }
 
-    fn of_server(_: &Node<Ipc>, _: &Place, load: &Load) -> Outcome<Self> {
-        Ok(Self::server(load))
+    fn of_server(_: &Node<Ipc>, case: &Case) -> Outcome<Self> {
+        Ok(Self::server(&case.load))
     }
 
     #[inline]
@@ -76,7 +76,7 @@ impl Wait for Polling {
     }
 
     #[inline]
-    fn ring_client(&mut self, _: &Node<Ipc>, _: &Place, _: u128) -> Outcome<()> {
+    fn ring_client(&mut self, _: &Node<Ipc>, _: &Case, _: u128) -> Outcome<()> {
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Wait for Polling {
         if *looks < LOOKS { Ok(()) } else { late(looks, since) }
     }
 
-    fn wake_to_end(_: &Place) -> Outcome<()> {
+    fn wake_to_end(_: &Case) -> Outcome<()> {
         Ok(())
     }
 
@@ -131,14 +131,14 @@ pub(super) struct Listening {
 }
 
 impl Wait for Listening {
-    fn of_client(node: &Node<Ipc>, place: &Place, _: &Load, id: u128) -> Outcome<Self> {
-        let listener = listener(node, place, &id.to_string())?;
-        let server = Some(notifier(node, place, REQUESTS)?);
+    fn of_client(node: &Node<Ipc>, case: &Case, id: u128) -> Outcome<Self> {
+        let listener = listener(node, case, &id.to_string())?;
+        let server = Some(notifier(node, case, REQUESTS)?);
         Ok(Self { listener, server, clients: Vec::new(), rings: 0, parks: 0 })
     }
 
-    fn of_server(node: &Node<Ipc>, place: &Place, _: &Load) -> Outcome<Self> {
-        let listener = listener(node, place, REQUESTS)?;
+    fn of_server(node: &Node<Ipc>, case: &Case) -> Outcome<Self> {
+        let listener = listener(node, case, REQUESTS)?;
         Ok(Self { listener, server: None, clients: Vec::new(), rings: 0, parks: 0 })
     }
 
@@ -152,14 +152,14 @@ impl Wait for Listening {
     }
 
     #[inline]
-    fn ring_client(&mut self, node: &Node<Ipc>, place: &Place, id: u128) -> Outcome<()> {
+    fn ring_client(&mut self, node: &Node<Ipc>, case: &Case, id: u128) -> Outcome<()> {
         let known = self.clients.iter().position(|(known, _)| *known == id);
         if known.is_none() {
             // The oldest may be gone.
             if self.clients.len() == CLIENTS {
                 self.clients.remove(0);
             }
-            self.clients.push((id, notifier(node, place, &id.to_string())?));
+            self.clients.push((id, notifier(node, case, &id.to_string())?));
         }
         let at = known.unwrap_or(self.clients.len() - 1);
         if let Some((_, client)) = self.clients.get(at) {
@@ -179,9 +179,9 @@ impl Wait for Listening {
         }
     }
 
-    fn wake_to_end(place: &Place) -> Outcome<()> {
+    fn wake_to_end(case: &Case) -> Outcome<()> {
         let node = super::node()?;
-        notifier(&node, place, REQUESTS)?.notify().map_err(problem("notify the server"))?;
+        notifier(&node, case, REQUESTS)?.notify().map_err(problem("notify the server"))?;
         Ok(())
     }
 
@@ -190,19 +190,19 @@ impl Wait for Listening {
     }
 }
 
-fn listener(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Listener<Ipc>> {
-    let event = event(node, place, what)?;
+fn listener(node: &Node<Ipc>, case: &Case, what: &str) -> Outcome<Listener<Ipc>> {
+    let event = event(node, case, what)?;
     event.listener_builder().create().map_err(problem("create a listener"))
 }
 
-fn notifier(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Notifier<Ipc>> {
-    let event = event(node, place, what)?;
+fn notifier(node: &Node<Ipc>, case: &Case, what: &str) -> Outcome<Notifier<Ipc>> {
+    let event = event(node, case, what)?;
     event.notifier_builder().create().map_err(problem("create a notifier"))
 }
 
-fn event(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<PortFactory<Ipc>> {
+fn event(node: &Node<Ipc>, case: &Case, what: &str) -> Outcome<PortFactory<Ipc>> {
     // The clients, the server, and who wakes it at the end.
-    let builder = node.service_builder(&name(place, what)?).event();
+    let builder = node.service_builder(&name(case, what)?).event();
     let builder = builder.max_notifiers(CLIENTS + 1).max_nodes(CLIENTS + 2);
     builder.open_or_create().map_err(problem("open an event service"))
 }

@@ -12,7 +12,7 @@ use super::arrivals::{Arrivals, announce, new_name};
 use super::{About, Contender, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 use queue::{Patience, Queue};
 
@@ -43,12 +43,12 @@ impl Contender for Slot {
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+        let (mut arrivals, load, case) = (Arrivals::new(case)?, case.load, case.clone());
         let accept = move || {
-            let path = place.file(&arrivals.next()?);
+            let path = case.file(&arrivals.next()?);
             let file = File::options().read(true).write(true).open(&path)?;
-            let pair = Pair::new(&Region::open(file.into())?, &load)?;
+            let pair = Pair::new(&Region::open(file.into())?, &case.load)?;
             remove_file(path)?;
             Ok(pair)
         };
@@ -60,8 +60,8 @@ impl Contender for Slot {
         })
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        measure.run(|| Connection::connect(place, load))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(case))
     }
 }
 
@@ -101,10 +101,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn connect(place: &Place, load: &Load) -> Outcome<Self> {
+    fn connect(case: &Case) -> Outcome<Self> {
         let name = new_name()?;
-        let pair = Pair::create(&place.file(&name), load)?;
-        announce(place, &name)?;
+        let pair = Pair::create(&case.file(&name), &case.load)?;
+        announce(case, &name)?;
         Ok(Self { pair })
     }
 }

@@ -8,7 +8,7 @@ use super::{Streams, UnixStream, Wire};
 use crate::Outcome;
 use crate::contender::{About, Client, Contender};
 use crate::handler::Handler;
-use crate::load::{Load, Place, Work};
+use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
 
 /// The buffer of the sending end.
@@ -35,13 +35,13 @@ impl Contender for Buffered {
         }
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        Streams::<UnixStream>::serve(place, load, handler)
+    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+        Streams::<UnixStream>::serve(case, handler)
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
         measure.run(|| {
-            let (_, to) = UnixStream::connect(place, load)?;
+            let (_, to) = UnixStream::connect(case)?;
             Ok(Writer { to: BufWriter::with_capacity(BUFFER, to) })
         })
     }

@@ -8,7 +8,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use super::{Ends, Wire};
 use crate::Outcome;
 use crate::contender::arrivals::{Arrivals, announce, create, new_name};
-use crate::load::{Load, Place};
+use crate::load::{Case, Load};
 
 /// The most that a user's pipe may hold, unless the administrator has said otherwise: pipe(7).
 const LARGEST: usize = 1 << 20;
@@ -24,36 +24,33 @@ impl Wire for Fifo {
     const SETTINGS: &'static str = "named pipes of 64 KiB, of up to 1 MiB where what is in flight is more; both ends block, \
                                     a thread for each connection";
 
-    fn listen(
-        place: &Place,
-        load: &Load,
-    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
-        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+    fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let (mut arrivals, case) = (Arrivals::new(case)?, case.clone());
         Ok(move || {
-            let (requests, answers) = paths(&place, &arrivals.next()?);
+            let (requests, answers) = paths(&case, &arrivals.next()?);
             let from = File::open(&requests)?;
             let to = OpenOptions::new().write(true).open(&answers)?;
-            enlarge(&to, &load);
+            enlarge(&to, &case.load);
             remove_file(requests)?;
             remove_file(answers)?;
             Ok((from, to))
         })
     }
 
-    fn connect(place: &Place, load: &Load) -> Outcome<Ends<Self>> {
+    fn connect(case: &Case) -> Outcome<Ends<Self>> {
         let name = new_name()?;
-        let (requests, answers) = paths(place, &name);
+        let (requests, answers) = paths(case, &name);
         create(&requests)?;
         create(&answers)?;
-        announce(place, &name)?;
+        announce(case, &name)?;
         let to = OpenOptions::new().write(true).open(requests)?;
-        enlarge(&to, load);
+        enlarge(&to, &case.load);
         Ok((File::open(answers)?, to))
     }
 }
 
-fn paths(place: &Place, name: &str) -> (PathBuf, PathBuf) {
-    (place.file(&format!("{name}.requests")), place.file(&format!("{name}.answers")))
+fn paths(case: &Case, name: &str) -> (PathBuf, PathBuf) {
+    (case.file(&format!("{name}.requests")), case.file(&format!("{name}.answers")))
 }
 
 /// If that is not allowed, its size stays.

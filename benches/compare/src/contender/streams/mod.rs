@@ -21,7 +21,7 @@ pub(super) use sockets::{Tcp, UnixStream};
 use super::{About, Contender, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
-use crate::load::{Load, Place};
+use crate::load::Case;
 use crate::measure::Measure;
 
 /// Where a connection is read and where it is written.
@@ -45,12 +45,9 @@ pub(super) trait Wire: 'static {
     }
 
     /// Accepts connections, one after the other.
-    fn listen(
-        place: &Place,
-        load: &Load,
-    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static>;
+    fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static>;
 
-    fn connect(place: &Place, load: &Load) -> Outcome<Ends<Self>>;
+    fn connect(case: &Case) -> Outcome<Ends<Self>>;
 }
 
 /// Messages in a kind of stream.
@@ -64,24 +61,24 @@ impl<W: Wire> Contender for Streams<W> {
         W::about()
     }
 
-    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<()> {
-        let is_one_way = load.is_one_way();
-        serve_each(W::NAME, W::listen(place, load)?, move |(from, to)| match is_one_way {
+    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+        let is_one_way = case.load.is_one_way();
+        serve_each(W::NAME, W::listen(case)?, move |(from, to)| match is_one_way {
             true => Ok(frames::take(from, handler)?),
             false => Ok(frames::answer(from, to, handler)?),
         })
     }
 
-    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        measure.run(|| connect::<W>(place, load))
+    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| connect::<W>(case))
     }
 }
 
 /// A connection of the measuring end.
-fn connect<W: Wire>(place: &Place, load: &Load) -> Outcome<Frames<W::From, W::To>> {
-    let (from, to) = W::connect(place, load)?;
+fn connect<W: Wire>(case: &Case) -> Outcome<Frames<W::From, W::To>> {
+    let (from, to) = W::connect(case)?;
     // The messages in flight may exceed what the kernel holds: then each end could wait for the other to read.
-    if load.depth() > 1 && load.depth() * load.longest() > HELD {
+    if case.load.depth() > 1 && case.load.depth() * case.load.longest() > HELD {
         ioctl_fionbio(&from, true)?;
         ioctl_fionbio(&to, true)?;
     }

@@ -5,7 +5,7 @@ use std::os::unix::net;
 
 use super::{Ends, Wire};
 use crate::Outcome;
-use crate::load::{Load, Place};
+use crate::load::Case;
 
 /// `SOCK_STREAM`.
 pub(in crate::contender) struct UnixStream;
@@ -18,16 +18,13 @@ impl Wire for UnixStream {
     const SETTINGS: &'static str =
         "SOCK_STREAM; both ends block, default buffers, a thread for each connection";
 
-    fn listen(
-        place: &Place,
-        _: &Load,
-    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
-        let listener = net::UnixListener::bind(place.file("stream.sock"))?;
+    fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let listener = net::UnixListener::bind(case.file("stream.sock"))?;
         Ok(move || both(listener.accept()?.0))
     }
 
-    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
-        both(net::UnixStream::connect(place.file("stream.sock"))?)
+    fn connect(case: &Case) -> Outcome<Ends<Self>> {
+        both(net::UnixStream::connect(case.file("stream.sock"))?)
     }
 }
 
@@ -46,17 +43,14 @@ impl Wire for Tcp {
     const SETTINGS: &'static str = "127.0.0.1, TCP_NODELAY; both ends block, buffers as the kernel tunes them, a thread for \
                                     each connection";
 
-    fn listen(
-        place: &Place,
-        _: &Load,
-    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+    fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        std::fs::write(place.file("tcp.address"), listener.local_addr()?.to_string())?;
+        std::fs::write(case.file("tcp.address"), listener.local_addr()?.to_string())?;
         Ok(move || undelayed(listener.accept()?.0))
     }
 
-    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
-        let address: SocketAddr = std::fs::read_to_string(place.file("tcp.address"))?.parse()?;
+    fn connect(case: &Case) -> Outcome<Ends<Self>> {
+        let address: SocketAddr = std::fs::read_to_string(case.file("tcp.address"))?.parse()?;
         undelayed(TcpStream::connect(address)?)
     }
 }
