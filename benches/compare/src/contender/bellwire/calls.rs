@@ -1,6 +1,6 @@
 //! Calls.
 
-use bellwire::{CallError, Client, Message, Payload, Service, Session, Ticket};
+use bellwire::{Client, Message, Payload, Service, Session};
 
 use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
@@ -18,96 +18,61 @@ impl<S: Service> Caller<S> {
     }
 }
 
-/// Answers that are bytes, or nothing.
-pub(super) trait Bytes: Message {
-    fn bytes(&self) -> &[u8];
-}
-
-impl<const N: usize> Bytes for [u8; N] {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Bytes for Payload {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Bytes for () {
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-}
-
 /// Requests that are bytes, and how those are sent.
 pub(super) trait Request: Message {
-    fn call<S: Service<Request = Self, Response: Bytes>>(
-        session: &mut Session<S>,
-        request: &[u8],
-        answer: &mut [u8],
-    ) -> Outcome<usize>;
+    fn call<S>(session: &mut Session<S>, request: &[u8], answer: &mut [u8]) -> Outcome<usize>
+    where
+        S: Service<Request = Self, Response: AsRef<[u8]>>;
 
-    fn submit<S: Service<Request = Self>>(
-        session: &mut Session<S>,
-        request: &[u8],
-    ) -> Outcome<Result<Ticket, CallError>>;
+    fn submit<S>(session: &mut Session<S>, request: &[u8]) -> Outcome<()>
+    where
+        S: Service<Request = Self>;
 
-    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()>;
+    fn post<S>(session: &mut Session<S>, request: &[u8]) -> Outcome<()>
+    where
+        S: Service<Request = Self>;
 }
 
-impl<const N: usize> Request for [u8; N] {
-    #[inline]
-    fn call<S: Service<Request = Self, Response: Bytes>>(
-        session: &mut Session<S>,
-        request: &[u8],
-        answer: &mut [u8],
-    ) -> Outcome<usize> {
-        put(session.call(request.try_into()?)?.bytes(), answer)
-    }
+/// Has a kind of requests: what of `$session` sends it, and how it is made of `$bytes`.
+macro_rules! request {
+    ([$($generics:tt)*] $kind:ty, |$session:ident, $bytes:ident| $sender:expr, $request:expr) => {
+        impl<$($generics)*> Request for $kind {
+            #[inline]
+            fn call<S>($session: &mut Session<S>, $bytes: &[u8], answer: &mut [u8]) -> Outcome<usize>
+            where
+                S: Service<Request = Self, Response: AsRef<[u8]>>,
+            {
+                put($sender.call($request)?.as_ref(), answer)
+            }
 
-    #[inline]
-    fn submit<S: Service<Request = Self>>(
-        session: &mut Session<S>,
-        request: &[u8],
-    ) -> Outcome<Result<Ticket, CallError>> {
-        Ok(session.submit(request.try_into()?))
-    }
+            #[inline]
+            fn submit<S>($session: &mut Session<S>, $bytes: &[u8]) -> Outcome<()>
+            where
+                S: Service<Request = Self>,
+            {
+                $sender.submit($request)?;
+                Ok(())
+            }
 
-    #[inline]
-    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()> {
-        Ok(session.post(request.try_into()?)?)
-    }
+            #[inline]
+            fn post<S>($session: &mut Session<S>, $bytes: &[u8]) -> Outcome<()>
+            where
+                S: Service<Request = Self>,
+            {
+                Ok($sender.post($request)?)
+            }
+        }
+    };
 }
 
-/// They go as they are: a payload of them would be a copy.
-impl Request for Payload {
-    fn call<S: Service<Request = Self, Response: Bytes>>(
-        session: &mut Session<S>,
-        request: &[u8],
-        answer: &mut [u8],
-    ) -> Outcome<usize> {
-        put(session.raw().call(request)?, answer)
-    }
-
-    fn submit<S: Service<Request = Self>>(
-        session: &mut Session<S>,
-        request: &[u8],
-    ) -> Outcome<Result<Ticket, CallError>> {
-        Ok(session.raw().submit(request))
-    }
-
-    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()> {
-        Ok(session.raw().post(request)?)
-    }
-}
+request!([const N: usize] [u8; N], |session, bytes| session, bytes.try_into()?);
+// They go as they are: a payload of them would be a copy.
+request!([] Payload, |session, bytes| session.raw(), bytes);
 
 impl<S: Service> contender::Client for Caller<S>
 where
     S::Request: Request,
-    S::Response: Bytes,
+    S::Response: AsRef<[u8]>,
 {
     #[inline]
     fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
@@ -116,8 +81,7 @@ where
 
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        S::Request::submit(session_of(&mut self.client)?, request)??;
-        Ok(())
+        S::Request::submit(session_of(&mut self.client)?, request)
     }
 
     #[inline]
@@ -127,7 +91,7 @@ where
             Some((_, response)) => response?,
             None => session.wait_reply(ANSWERS_WITHIN)?.1?,
         };
-        put(response.bytes(), answer)
+        put(response.as_ref(), answer)
     }
 
     #[inline]

@@ -56,12 +56,11 @@ impl<const N: usize> Service for Echo<N> {
 
 impl<const N: usize> Service for Sink<N> {
     const NAME: &'static str = match N {
-        16 => "bench-sink-16",
         64 => "bench-sink-64",
         _ => "bench-sink-1024",
     };
     type Request = [u8; N];
-    type Response = ();
+    type Response = [u8; 0];
 }
 
 impl Service for EchoBytes {
@@ -73,7 +72,7 @@ impl Service for EchoBytes {
 impl Service for SinkBytes {
     const NAME: &'static str = "bench-sink-bytes";
     type Request = Payload;
-    type Response = ();
+    type Response = [u8; 0];
 }
 
 impl Service for Items {
@@ -125,7 +124,6 @@ impl Contender for Bellwire {
             Work::Events { size: 1024 } => measure.run(|| Ok(events::Reader::<1024>::new(case))),
             Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(case))),
             Work::Stream { size } | Work::OneWay { size } => match size {
-                16 => measure.run(|| Caller::<Sink<16>>::connect(case)),
                 64 => measure.run(|| Caller::<Sink<64>>::connect(case)),
                 1024 => measure.run(|| Caller::<Sink<1024>>::connect(case)),
                 _ => measure.run(|| Caller::<SinkBytes>::connect(case)),
@@ -152,7 +150,6 @@ fn serve_with(config: ServerConfig, case: &Case, handler: Handler) -> Outcome<Ru
     builder.serve_batches::<Items>(move |_, items, answers| {
         answers.extend(items.iter().map(|item| handler.item(*item)));
     })?;
-    builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
     builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
     builder.serve::<Sink<1024>>(move |_, bytes| taken(handler, &bytes))?;
     builder.serve::<SinkBytes>(move |_, bytes| taken(handler, &bytes))?;
@@ -192,9 +189,9 @@ fn echo<const N: usize>(handler: Handler, mut bytes: [u8; N]) -> [u8; N] {
     bytes
 }
 
-fn taken(handler: Handler, bytes: &[u8]) -> Result<(), HandlerError> {
+fn taken(handler: Handler, bytes: &[u8]) -> Result<[u8; 0], HandlerError> {
     handler.take(bytes);
-    Ok(())
+    Ok([])
 }
 
 fn echo_bytes(handler: Handler, request: &Payload) -> Result<Payload, HandlerError> {

@@ -4,7 +4,6 @@ use bellwire::{AsyncClient, AsyncSession, Backpressure, ClientConfig, RunDir, Se
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::calls::Bytes;
 use super::{Echo, Running, serve_with};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters, put};
@@ -94,7 +93,7 @@ async fn calls<const N: usize>(
     for _ in 0..steps {
         payload.next();
         let answer = session.call(payload.request.as_slice().try_into()?).await?;
-        let len = put(answer.bytes(), &mut payload.answer)?;
+        let len = put(&answer, &mut payload.answer)?;
         payload.check(len)?;
     }
     Ok(())
