@@ -53,15 +53,20 @@ impl Contender for Slot {
             Ok(pair)
         };
         // Until the client has closed its buffers.
-        serve_each(Self::NAME, accept, move |Pair { requests, answers }| {
-            let receive = |buffer: &mut [u8]| requests.take(buffer, Patience::Endless);
-            let send = |answer: &[u8]| answers.put(answer, Patience::Endless);
+        serve_each(Self::NAME, accept, move |pair: Pair| {
+            let receive = |buffer: &mut [u8]| pair.requests.take(buffer, Patience::Endless);
+            let send = |answer: &[u8]| pair.answers.put(answer, Patience::Endless);
             serve_messages(&load, handler, receive, send)
         })
     }
 
     fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
-        measure.run(|| Connection::connect(case))
+        measure.run(|| {
+            let name = new_name()?;
+            let pair = Pair::create(&case.file(&name), &case.load)?;
+            announce(case, &name)?;
+            Ok(pair)
+        })
     }
 }
 
@@ -70,7 +75,7 @@ fn slots(load: &Load) -> usize {
     if load.is_one_way() { (MAX_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
 }
 
-/// Both buffers.
+/// Both buffers of a connection. Either end closes them.
 struct Pair {
     requests: Queue,
     answers: Queue,
@@ -95,35 +100,21 @@ impl Pair {
     }
 }
 
-/// One connection.
-struct Connection {
-    pair: Pair,
-}
-
-impl Connection {
-    fn connect(case: &Case) -> Outcome<Self> {
-        let name = new_name()?;
-        let pair = Pair::create(&case.file(&name), &case.load)?;
-        announce(case, &name)?;
-        Ok(Self { pair })
-    }
-}
-
-impl Drop for Connection {
+impl Drop for Pair {
     fn drop(&mut self) {
-        let _ = self.pair.requests.close();
-        let _ = self.pair.answers.close();
+        let _ = self.requests.close();
+        let _ = self.answers.close();
     }
 }
 
-impl super::Client for Connection {
+impl super::Client for Pair {
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        self.pair.requests.put(request, Patience::Limited)
+        self.requests.put(request, Patience::Limited)
     }
 
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        self.pair.answers.take(answer, Patience::Limited)
+        self.answers.take(answer, Patience::Limited)
     }
 }
