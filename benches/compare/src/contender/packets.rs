@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, connect, listen, recv, send, socket_with, socketpair,
 };
+use zerocopy::IntoBytes;
 
 use super::{About, Contender, Counters, Indexed, Server, serve_each, serve_messages};
 use crate::Outcome;
@@ -212,25 +213,17 @@ fn answer_all(listener: &OwnedFd, handler: Handler) -> Result<(), Errno> {
 /// A request is the generation that the client has. The answer is the newest and its length, then its bytes; the length
 /// is 0 where it is the same.
 fn serve_snapshots(socket: &OwnedFd, published: &Published) -> Result<(), Errno> {
-    let mut held = [0; 8];
-    while receive(socket, &mut held)? == held.len() {
+    let mut held = 0_u64;
+    while receive(socket, held.as_mut_bytes())? == size_of_val(&held) {
         let (generation, bytes) = published.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let is_new = generation != u64::from_le_bytes(held);
+        let is_new = generation != held;
         let bytes = if is_new { &bytes[..] } else { &[] };
-        transmit(socket, &header(generation, bytes.len()))?;
+        transmit(socket, [generation, bytes.len() as u64].as_bytes())?;
         for part in bytes.chunks(LONGEST) {
             transmit(socket, part)?;
         }
     }
     Ok(())
-}
-
-fn header(generation: u64, len: usize) -> [u8; 16] {
-    let mut header = [0; 16];
-    let (first, second) = header.split_at_mut(8);
-    first.copy_from_slice(&generation.to_le_bytes());
-    second.copy_from_slice(&(len as u64).to_le_bytes());
-    header
 }
 
 /// One connection.
@@ -289,22 +282,21 @@ impl super::Client for Reader {
     #[inline]
     fn refresh(&mut self) -> Outcome<bool> {
         let socket = &self.connection.socket;
-        transmit(socket, &self.generation.to_le_bytes())?;
-        let mut header = [0; 16];
-        receive(socket, &mut header)?;
-        let [generation, len] = [0, 8].map(|at| header.get(at..at + 8).unwrap_or_default());
-        let len = usize::try_from(u64::from_le_bytes(len.try_into()?))?;
+        transmit(socket, self.generation.as_bytes())?;
+        let mut header = [0_u64; 2];
+        receive(socket, header.as_mut_bytes())?;
+        let [generation, len] = header;
         if len == 0 {
             return Ok(false);
         }
-        self.bytes.resize(len, 0);
+        self.bytes.resize(usize::try_from(len)?, 0);
         for part in self.bytes.chunks_mut(LONGEST) {
             if receive(socket, part)? != part.len() {
                 return Err("a snapshot that ends too soon".into());
             }
         }
         self.index.update(&self.bytes)?;
-        self.generation = u64::from_le_bytes(generation.try_into()?);
+        self.generation = generation;
         Ok(true)
     }
 
@@ -318,9 +310,7 @@ fn path(case: &Case) -> PathBuf {
 }
 
 fn socket() -> Result<OwnedFd, Errno> {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    Ok(socket)
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
 #[inline]
