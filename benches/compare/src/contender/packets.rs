@@ -16,7 +16,9 @@ use rustix::net::{
 };
 use zerocopy::IntoBytes;
 
-use super::{About, Contender, Counters, Indexed, Server, serve_each, serve_messages};
+use super::{
+    About, Contender, Counters, Indexed, Server, serve_each, serve_messages, shown_by_another,
+};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
@@ -51,10 +53,9 @@ impl Kind for Seqpacket {
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
-            Work::Grow { .. } => Some("a datagram has no more bytes than the socket's send buffer"),
-            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
-            _ => (load.longest() > LONGEST)
-                .then_some("a datagram has no more bytes than the socket's send buffer"),
+            Work::Grow { .. } => Some(TOO_LONG),
+            Work::LookUp { .. } => shown_by_another(load),
+            _ => (load.longest() > LONGEST).then_some(TOO_LONG),
         }
     }
 
@@ -79,9 +80,7 @@ impl Kind for Datagram {
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Events { size } if size <= LONGEST => None,
-            Work::Events { .. } => {
-                Some("a datagram has no more bytes than the socket's send buffer")
-            }
+            Work::Events { .. } => Some(TOO_LONG),
             _ => Some("carries it as seqpacket does, but no end learns that the other has closed"),
         }
     }
@@ -100,6 +99,7 @@ impl Kind for Datagram {
 
 /// The longest datagram: the kernel's default send buffer holds three of them.
 const LONGEST: usize = 64 << 10;
+const TOO_LONG: &str = "a datagram has no more bytes than the socket's send buffer";
 
 /// The bytes that are published, and their generation.
 type Published = Arc<Mutex<(u64, Arc<[u8]>)>>;

@@ -18,7 +18,7 @@ use ::iceoryx2::prelude::{
     Config, LogLevel, Node, NodeBuilder, ServiceName, SignalHandlingMode, ipc, set_log_level,
 };
 
-use super::{About, Contender};
+use super::{About, Contender, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
@@ -161,12 +161,10 @@ fn refuses(load: &Load) -> Option<&'static str> {
         Work::Grow { .. } => {
             Some("a data segment that has grown stays so: the next large call would find it grown")
         }
-        Work::Sessions { .. } => Some("serves each connection as in unpinned"),
-        Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
         Work::Refresh { .. } | Work::Events { .. } => {
             Some("copies nothing to many readers: iceoryx2-pubsub does")
         }
-        _ => None,
+        _ => shown_by_another(load),
     }
 }
 
