@@ -184,7 +184,7 @@ fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Measure {
     Box::new(move |span| {
         let trips = span.as_nanos() / u128::from(gap + 50_000);
         let gap = Duration::from_nanos(gap);
-        let mut took = floor.spaced(u64::try_from(trips)?.max(4), gap)?;
+        let mut took = floor.spaced(usize::try_from(trips)?.max(4), gap)?;
         took.sort_unstable();
         Ok(took.get(took.len() / 2).map_or(f64::NAN, |took| ns_each(*took, 1)))
     })

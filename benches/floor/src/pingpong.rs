@@ -48,6 +48,17 @@ impl<L: Link> PingPong<L> {
 
     /// How long each of `laps.len()` times `trips` round trips takes, without a pause between them.
     pub fn laps(&mut self, trips: u64, laps: &mut [Duration]) -> Result<()> {
+        self.timed(trips, Duration::ZERO, laps)
+    }
+
+    /// How long each of `trips` round trips takes with a sleep of `gap` before it.
+    pub fn spaced(&mut self, trips: usize, gap: Duration) -> Result<Vec<Duration>> {
+        let mut took = vec![Duration::ZERO; trips];
+        self.timed(1, gap, &mut took)?;
+        Ok(took)
+    }
+
+    fn timed(&mut self, trips: u64, gap: Duration, laps: &mut [Duration]) -> Result<()> {
         self.seed += 2;
         let turns = trips.saturating_mul(laps.len() as u64).saturating_add(L::WARM);
         fill(&mut self.link, self.seed);
@@ -57,6 +68,9 @@ impl<L: Link> PingPong<L> {
             self.link.receive()?;
         }
         for lap in laps {
+            if !gap.is_zero() {
+                std::thread::sleep(gap);
+            }
             let start = Instant::now();
             for _ in 0..trips {
                 self.link.send()?;
@@ -65,27 +79,6 @@ impl<L: Link> PingPong<L> {
             *lap = start.elapsed();
         }
         self.check()
-    }
-
-    /// How long each of `trips` round trips takes with a sleep of `gap` before it.
-    pub fn spaced(&mut self, trips: u64, gap: Duration) -> Result<Vec<Duration>> {
-        self.seed += 2;
-        fill(&mut self.link, self.seed);
-        order(&self.child, trips.saturating_add(L::WARM), self.seed)?;
-        for _ in 0..L::WARM {
-            self.link.send()?;
-            self.link.receive()?;
-        }
-        let mut took = Vec::new();
-        for _ in 0..trips {
-            std::thread::sleep(gap);
-            let start = Instant::now();
-            self.link.send()?;
-            self.link.receive()?;
-            took.push(start.elapsed());
-        }
-        self.check()?;
-        Ok(took)
     }
 
     /// Both ends received what the other sent.
