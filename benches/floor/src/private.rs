@@ -1,5 +1,9 @@
 //! Memory of one process: where a payload comes from and goes to.
 
+use std::hash::{DefaultHasher, Hasher};
+
+use fastrand::Rng;
+
 /// A private buffer that starts on a cache line pair of its own.
 #[derive(Debug)]
 pub struct Private {
@@ -30,21 +34,14 @@ impl Private {
 
     /// Fills it with bytes that depend on the seed.
     pub fn fill(&mut self, seed: u64) {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        for chunk in self.bytes_mut().chunks_mut(8) {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(seed);
-            for (to, from) in chunk.iter_mut().zip(state.to_le_bytes()) {
-                *to = from;
-            }
-        }
+        Rng::with_seed(seed).fill(self.bytes_mut());
     }
 
-    /// A checksum of the content.
+    /// A checksum of the content, the same in both processes.
     pub fn checksum(&self) -> u64 {
-        self.bytes().chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum, chunk| {
-            let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-            (sum ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23)
-        })
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.bytes());
+        hasher.finish()
     }
 }
 
