@@ -1,6 +1,6 @@
-//! The coordinator's orders to its processes, and their replies: JSON over the control socket, in pieces.
+//! The coordinator's orders to its processes, and their replies: JSON over the control socket.
 
-use bellwire_floor::process::{Child, MESSAGE_LIMIT, Peer};
+use bellwire_floor::process::{Child, Peer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -74,15 +74,7 @@ pub(crate) fn tell(child: &Child, order: &impl Serialize) -> Outcome<()> {
 
 /// Waits for its reply.
 pub(crate) fn hear<T: DeserializeOwned>(child: &Child) -> Outcome<T> {
-    let head = child.receive()?;
-    let mut left = head.try_into().map(u64::from_le_bytes).map_err(|_| "not a length")?;
-    let mut text = Vec::new();
-    while left > 0 {
-        let piece = child.receive()?;
-        left = left.saturating_sub(piece.len() as u64);
-        text.extend(piece);
-    }
-    let answer: Answer<T> = serde_json::from_slice(&text)?;
+    let answer: Answer<T> = serde_json::from_slice(&child.receive()?)?;
     answer.map_err(Into::into)
 }
 
@@ -99,11 +91,7 @@ pub(crate) fn obey<O: DeserializeOwned, T: Serialize>(
 ) -> Outcome<()> {
     while let Some(order) = peer.receive()? {
         let answer: Answer<T> = each(serde_json::from_slice(&order)?).map_err(|e| e.to_string());
-        let text = serde_json::to_vec(&answer)?;
-        peer.send(&(text.len() as u64).to_le_bytes())?;
-        for piece in text.chunks(MESSAGE_LIMIT) {
-            peer.send(piece)?;
-        }
+        peer.send(&serde_json::to_vec(&answer)?)?;
     }
     Ok(())
 }

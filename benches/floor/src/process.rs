@@ -6,9 +6,11 @@
 //! spinning peer never outlives its bench.
 
 use std::error::Error as StdError;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
@@ -18,9 +20,8 @@ use std::{env, fs, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, send,
-    sendmsg, shutdown, socketpair,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal,
@@ -34,14 +35,13 @@ pub type Role = (&'static str, fn(&mut Peer) -> RoleResult);
 /// How a role ends.
 pub type RoleResult = std::result::Result<(), Box<dyn StdError + Send + Sync>>;
 
-/// The most bytes of one message on the control socket.
-pub const MESSAGE_LIMIT: usize = 4096;
-
 /// The peers that live now.
 static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 const ARGUMENT: &str = "--bellwire-peer";
 const READY: &[u8] = b"ready";
+/// What descriptors are passed with: a message without a byte would carry none.
+const HELLO: &[u8] = b"hello";
 /// As long as ten thousand connections take to open on a busy machine.
 const READY_WITHIN: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 const END_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
@@ -61,15 +61,13 @@ pub fn spawn(
 ) -> Result<Child> {
     let cpus = if cpus.is_empty() { cpus::allowed()? } else { cpus };
     let cpus = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let (control, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(Error::system("create a socket pair"))?;
+    let (control, theirs) = UnixStream::pair().map_err(Error::system("create a socket pair"))?;
     // Not `current_exe()`: that is a path, and names another binary once cargo has rebuilt it.
     let process = Command::new("/proc/self/exe")
         .arg0(format!("bellwire-peer-{role}"))
         .args([ARGUMENT, role, &process::id().to_string(), &cpus])
         .args(args)
-        .stdin(theirs)
+        .stdin(OwnedFd::from(theirs))
         .spawn()
         .map_err(Error::system("start a peer process"))?;
     let pid = Pid::from_child(&process);
@@ -103,7 +101,7 @@ pub struct Child {
     process: process::Child,
     /// `None` only before `spawn` has returned.
     pidfd: Option<OwnedFd>,
-    control: OwnedFd,
+    control: UnixStream,
     watchers: Vec<JoinHandle<()>>,
 }
 
@@ -123,14 +121,14 @@ impl Child {
         Error::PeerGone { role: self.role }
     }
 
-    /// Sends a message of at most [`MESSAGE_LIMIT`] bytes to [`Peer::receive`].
+    /// Sends a message to [`Peer::receive`].
     pub fn send(&self, message: &[u8]) -> Result<()> {
-        send_whole(self.control.as_fd(), message).map_err(|_| self.gone())
+        send_whole(&self.control, message).map_err(|_| self.gone())
     }
 
     /// Waits for a message from [`Peer::send`].
     pub fn receive(&self) -> Result<Vec<u8>> {
-        match receive_whole(self.control.as_fd()) {
+        match receive_whole(&self.control) {
             Ok(Some(message)) => Ok(message),
             Ok(None) | Err(_) => Err(self.gone()),
         }
@@ -164,7 +162,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         // Every step may find the peer dead already, which is intended.
-        let _ = shutdown(&self.control, Shutdown::Write);
+        let _ = self.control.shutdown(Shutdown::Write);
         let ended =
             self.pidfd.as_ref().map(|pidfd| wait_readable(pidfd.as_fd(), Some(&END_WITHIN)));
         if !matches!(ended, Some(Ok(true))) {
@@ -186,7 +184,7 @@ impl Drop for Child {
 pub struct Peer {
     args: Vec<String>,
     descriptors: std::vec::IntoIter<OwnedFd>,
-    control: io::Stdin,
+    control: UnixStream,
 }
 
 impl Peer {
@@ -214,14 +212,14 @@ impl Peer {
         self.send(READY)
     }
 
-    /// Sends a message of at most [`MESSAGE_LIMIT`] bytes to [`Child::receive`].
+    /// Sends a message to [`Child::receive`].
     pub fn send(&self, message: &[u8]) -> Result<()> {
-        send_whole(self.control.as_fd(), message).map_err(Error::system("answer the bench"))
+        send_whole(&self.control, message).map_err(Error::system("answer the bench"))
     }
 
     /// Waits for a message from [`Child::send`]; `None` means that this process is to end.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
-        receive_whole(self.control.as_fd()).map_err(Error::system("read from the bench"))
+        receive_whole(&self.control).map_err(Error::system("read from the bench"))
     }
 }
 
@@ -260,7 +258,7 @@ fn run(name: &str, mut args: Vec<String>, tables: &[&[Role]]) -> RoleResult {
     }
     let list: Vec<usize> = list.split(',').filter_map(|cpu| cpu.parse().ok()).collect();
     cpus::pin(&list)?;
-    let control = io::stdin();
+    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let descriptors = passed(control.as_fd())?.into_iter();
     role(&mut Peer { args: rest, descriptors, control })
 }
@@ -272,8 +270,7 @@ pub fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Resul
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("more descriptors than one message holds"));
     }
-    let hello = [IoSlice::new(b"hello")];
-    retry_on_intr(|| sendmsg(socket, &hello, &mut ancillary, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(HELLO)], &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -281,7 +278,7 @@ pub fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Resul
 pub fn passed(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut hello = [0; 8];
+    let mut hello = [0; HELLO.len()];
     let mut hello = [IoSliceMut::new(&mut hello)];
     retry_on_intr(|| recvmsg(socket, &mut hello, &mut ancillary, RecvFlags::CMSG_CLOEXEC))
         .map_err(Error::system("receive descriptors"))?;
@@ -294,20 +291,21 @@ pub fn passed(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     Ok(descriptors)
 }
 
-fn send_whole(socket: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
-    if message.is_empty() || message.len() > MESSAGE_LIMIT {
-        return Err(io::Error::other("a control message has 1 to MESSAGE_LIMIT bytes"));
-    }
-    retry_on_intr(|| send(socket, message, SendFlags::NOSIGNAL))?;
-    Ok(())
+/// Sends a message after its length.
+fn send_whole(mut socket: &UnixStream, message: &[u8]) -> io::Result<()> {
+    socket.write_all(&[&message.len().to_ne_bytes(), message].concat())
 }
 
-/// The next message; `None` at the end, for an empty one is never sent.
-fn receive_whole(socket: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
-    let mut buffer = vec![0; MESSAGE_LIMIT];
-    let (_, len) = retry_on_intr(|| recv(socket, buffer.as_mut_slice(), RecvFlags::empty()))?;
-    buffer.truncate(len);
-    Ok((len > 0).then_some(buffer))
+/// The next message; `None` at the end.
+fn receive_whole(mut socket: &UnixStream) -> io::Result<Option<Vec<u8>>> {
+    let mut len = [0; size_of::<usize>()];
+    match socket.read_exact(&mut len) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let mut message = vec![0; usize::from_ne_bytes(len)];
+    socket.read_exact(&mut message)?;
+    Ok(Some(message))
 }
 
 /// Whether `descriptor` became readable in time.
