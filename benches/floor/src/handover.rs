@@ -8,17 +8,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
     memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::hot::{End, way};
 use super::pingpong::{Link, finished, order, orders};
 use super::process::{Child, Peer, RoleResult, pass, passed, spawn};
-use super::shared::{Map, Region};
+use super::shared::Region;
 use super::{Cpus, Error, Result};
 
 /// The peer's role.
@@ -34,6 +34,8 @@ const LIMIT: usize = 1 << 30;
 const WRITTEN: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
+const MAP: &str = "map shared memory";
+
 /// What announces a region, and carries the answer: its inode.
 type Doorbell = End<true>;
 
@@ -48,7 +50,7 @@ pub struct Floor {
     end: Doorbell,
     socket: OwnedFd,
     len: usize,
-    previous: Option<Map>,
+    previous: Option<MmapRaw>,
 }
 
 impl Floor {
@@ -106,13 +108,13 @@ impl Floor {
 
     /// A fresh region, sealed and passed on. `fallocate` sizes it, too; the kernel clears a page when it is touched.
     #[inline]
-    fn send(&self) -> Result<(OwnedFd, Map)> {
+    fn send(&self) -> Result<(OwnedFd, MmapRaw)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
         let memfd = memfd_create("bellwire-floor", flags)
             .map_err(Error::system("create a memfd to seal"))?;
         fallocate(&memfd, FallocateFlags::empty(), 0, self.len as u64)
             .map_err(Error::system("allocate shared memory"))?;
-        let map = map(&memfd, self.len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let map = MmapOptions::new().len(self.len).map_raw(&memfd).map_err(Error::system(MAP))?;
         fcntl_add_seals(&memfd, WRITTEN).map_err(Error::system("seal a memfd"))?;
         pass(self.socket.as_fd(), &[memfd.as_fd()]).map_err(Error::system("pass a descriptor"))?;
         Ok((memfd, map))
@@ -141,7 +143,7 @@ pub fn peer(peer: &mut Peer) -> RoleResult {
 
 /// The next region: its inode, which tells it from every other one that exists at the time, and a mapping to read.
 #[inline]
-fn receive(socket: &OwnedFd, len: usize) -> Result<(u64, Map)> {
+fn receive(socket: &OwnedFd, len: usize) -> Result<(u64, MmapRaw)> {
     let doing = "use a memfd from the other process";
     let refused = |what| Error::system(doing)(io::Error::other(what));
     let memfd = passed(socket.as_fd())?.pop().ok_or_else(|| refused("none came"))?;
@@ -152,10 +154,6 @@ fn receive(socket: &OwnedFd, len: usize) -> Result<(u64, Map)> {
     if !seals.contains(WRITTEN) || !is_whole {
         return Err(refused("not sealed, or not of that size"));
     }
-    Ok((stat.st_ino, map(&memfd, len, ProtFlags::READ)?))
-}
-
-#[inline]
-fn map(memfd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Map> {
-    Map::new(memfd.as_fd(), len, prot, MapFlags::SHARED)
+    let map = MmapOptions::new().len(len).map_raw_read_only(&memfd).map_err(Error::system(MAP))?;
+    Ok((stat.st_ino, map))
 }

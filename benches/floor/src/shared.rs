@@ -1,6 +1,6 @@
 #![allow(
     unsafe_code,
-    reason = "maps a memfd that two processes of this bench share, and copies in and out of it"
+    reason = "uses memory that two processes of this bench share, and copies in and out of it"
 )]
 //! Memory that two processes share: words to spin or sleep on, and slots for bytes.
 //!
@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::sync::{AtomicU32, AtomicU64};
 use super::{Error, Result};
@@ -25,7 +25,7 @@ pub const LINE: usize = 128;
 /// A memfd or a file that both ends have mapped, to read and write, for as long as one [`Word`] or [`Slots`] of it lives.
 #[derive(Clone)]
 pub struct Region {
-    map: Arc<Map>,
+    map: Arc<MmapRaw>,
     memfd: Arc<OwnedFd>,
 }
 
@@ -47,9 +47,8 @@ impl Region {
     }
 
     fn map(memfd: OwnedFd, len: usize) -> Result<Region> {
-        let (prot, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        let map = Map::new(memfd.as_fd(), len, prot, flags)?;
+        let map = MmapOptions::new().len(len).populate().map_raw(&memfd);
+        let map = map.map_err(Error::system("map shared memory"))?;
         Ok(Region { map: Arc::new(map), memfd: Arc::new(memfd) })
     }
 
@@ -81,17 +80,17 @@ impl Region {
     /// The start of a range that lies in the region.
     pub fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.map.len => {}
+            Some(end) if end <= self.map.len() => {}
             _ => return Err(arguments("a range outside the shared memory")),
         }
-        // SAFETY: `offset` was just found to be inside the mapping.
-        Ok(unsafe { self.map.at.add(offset) })
+        let at = NonNull::new(self.map.as_mut_ptr().wrapping_add(offset));
+        at.ok_or_else(|| arguments("a map at address zero"))
     }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("len", &self.map.len).finish_non_exhaustive()
+        f.debug_struct("Region").field("len", &self.map.len()).finish_non_exhaustive()
     }
 }
 
@@ -103,7 +102,7 @@ impl SharedWord for AtomicU64 {}
 /// One atomic in a [`Region`].
 pub struct Word<T> {
     at: NonNull<T>,
-    map: Arc<Map>,
+    map: Arc<MmapRaw>,
     kind: PhantomData<T>,
 }
 
@@ -135,7 +134,7 @@ pub struct Slots {
     stride: usize,
     mask: u64,
     #[expect(dead_code, reason = "keeps the memory mapped")]
-    map: Arc<Map>,
+    map: Arc<MmapRaw>,
 }
 
 // SAFETY: it is an address range that `map` keeps; a `Word` decides which side may access a slot.
@@ -168,42 +167,6 @@ impl Slots {
     fn slot(&self, position: u64) -> *mut u8 {
         let index = usize::try_from(position & self.mask).unwrap_or(0);
         self.at.as_ptr().wrapping_add(index * self.stride)
-    }
-}
-
-/// A mapping of a memfd; unmapped when dropped.
-pub(super) struct Map {
-    at: NonNull<u8>,
-    len: usize,
-}
-
-impl Map {
-    /// The first `len` bytes of `memfd`.
-    #[inline]
-    pub(super) fn new(
-        memfd: BorrowedFd<'_>,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Map> {
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let at = unsafe { mmap(ptr::null_mut(), len, prot, flags, memfd, 0) }
-            .map_err(Error::system("map shared memory"))?;
-        let at = NonNull::new(at.cast()).ok_or_else(|| arguments("a map at address zero"))?;
-        Ok(Map { at, len })
-    }
-}
-
-// SAFETY: it is an address range; what may be done with it is up to `Word` and `Slots`.
-unsafe impl Send for Map {}
-// SAFETY: as above, and it has no method that changes it.
-unsafe impl Sync for Map {}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: it is the range that `mmap` gave, and every `Word` and `Slots` of it is gone with its `Arc`.
-        let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a whole mapping can always be unmapped");
     }
 }
 
