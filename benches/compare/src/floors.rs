@@ -61,11 +61,6 @@ pub(crate) struct Floor {
 }
 
 impl Kind {
-    /// That of a stream of such messages.
-    pub(crate) fn of_stream(size: usize) -> Self {
-        if size < 32 << 10 { Self::Copy { size } } else { Self::Bulk { size } }
-    }
-
     /// Starts it.
     pub(crate) fn start(self, cpus: Cpus) -> Outcome<Floor> {
         let sample: Measure = match self {

@@ -41,7 +41,7 @@ use order::Pace;
 use progress::Progress;
 use report::model::{Report, SCHEMA};
 use run::{Instruments, Plan};
-use scenario::{Clock, Scenario, Wants};
+use scenario::{Scenario, Wants};
 use stream::Stream;
 use system::{System, Watch};
 
@@ -154,7 +154,7 @@ fn run_all(plan: &Plan, scenarios: &[Scenario], stream: Option<Stream>) -> Outco
     let mut states = vec![watch.look("before")];
     plan.cpus.pin_client()?;
     let mut prober = None;
-    if !plan.quick && scenarios.iter().any(|scenario| scenario.wants != Wants::Nothing) {
+    if !plan.quick && scenarios.iter().any(|scenario| scenario.wants() != Wants::Nothing) {
         prober = Some(Prober::start(plan.cpus)?);
     }
     let mut with = Instruments { prober, progress: Progress::new(), stream };
@@ -238,13 +238,11 @@ fn chosen_scenarios(args: &Run) -> Result<Vec<Scenario>, Failure> {
     if !args.scenarios.is_empty() {
         all.retain(|scenario| args.scenarios.iter().any(|word| scenario.is_meant_by(word)));
     }
-    for scenario in &mut all {
-        if let (Some(pace), true) = (args.rate, scenario.is_of_single_calls()) {
-            scenario.pace = pace;
-            if pace != Pace::Max {
-                (scenario.clock, scenario.wants) = (Clock::Each, Wants::Nothing);
-                scenario.millis = scenario.millis.max(60);
-            }
+    if let Some(pace) = args.rate {
+        let least = if pace == Pace::Max { 0 } else { 60 };
+        for scenario in all.iter_mut().filter(|scenario| scenario.is_of_single_calls()) {
+            *scenario = scenario.clone().paced(pace);
+            scenario.millis = scenario.millis.max(least);
         }
     }
     Ok(all)

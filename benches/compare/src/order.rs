@@ -36,6 +36,17 @@ pub(crate) enum Pace {
     Gap(u64),
 }
 
+impl Pace {
+    /// The ns from one operation to the next, at least.
+    pub(crate) fn gap(self) -> u64 {
+        match self {
+            Self::Max => 0,
+            Self::Rate(rate) => 1_000_000_000 / rate.max(1),
+            Self::Gap(gap) => gap,
+        }
+    }
+}
+
 /// What a measuring process has done.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Done {

@@ -105,10 +105,10 @@ fn attempt(
             }
         }
     }
-    let mut floor = scenario.floor.start(plan.cpus)?;
-    let others = scenario.floor.others(plan.cpus)?.into_iter();
+    let mut floor = scenario.floor().start(cpus)?;
+    let others = scenario.floor().others(cpus)?.into_iter();
     let mut others: Vec<_> = others.map(|(name, floor)| (name, floor, Vec::new())).collect();
-    let wants = if plan.quick { Wants::Nothing } else { scenario.wants };
+    let wants = if plan.quick { Wants::Nothing } else { scenario.wants() };
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
     let stream = stream.as_mut();
     let mut beside = Beside { floor: &mut floor, prober, wants, stream, attempt };

@@ -14,14 +14,6 @@ pub(crate) struct Scenario {
     pub(crate) group: &'static str,
     pub(crate) load: Load,
     pub(crate) pace: Pace,
-    /// What is counted.
-    pub(crate) unit: &'static str,
-    /// How its time is taken.
-    pub(crate) clock: Clock,
-    /// The machine's own time for something similar.
-    pub(crate) floor: Kind,
-    /// What disturbs a sample.
-    pub(crate) wants: Wants,
     /// The default length of a sample, ms.
     pub(crate) millis: u64,
 }
@@ -62,107 +54,168 @@ pub(crate) enum Wants {
 pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let sizes = |usual: &[usize]| size.map_or_else(|| usual.to_vec(), |size| vec![size]);
     let small = size.unwrap_or(SMALL);
+    let call = |size| Work::Calls { size, depth: 1 };
     let mut all = Vec::new();
     for size in sizes(&[8, 64, 1 << 10, 64 << 10]) {
-        all.push(calls("ping-pong", size));
+        all.push(Scenario::new("ping-pong", Bytes(size), call(size), 10));
     }
     for size in sizes(&[64, 1 << 10]) {
         let work = Work::Calls { size, depth: 16 };
-        all.push(hot("pipeline-d16", Bytes(size), work, Kind::Copy { size }));
+        all.push(Scenario::new("pipeline-d16", Bytes(size), work, 10));
     }
     for (group, depth) in [("batch", 1), ("pipeline-batch-d16", 16)] {
-        let floor = Kind::CopyItems;
-        let batches = Scenario::new(group, None, Work::Batches { depth }, floor, Wants::Quiet);
-        all.push(Scenario { unit: "item", ..batches });
+        all.push(Scenario::alone(group, Work::Batches { depth }, 10));
     }
     for size in sizes(&[64, 1 << 10, 64 << 10]) {
-        let floor = Kind::of_stream(size);
-        let stream = hot("stream", Bytes(size), Work::Stream { size }, floor);
-        all.push(Scenario { unit: "message", clock: Clock::Received, ..stream });
+        all.push(Scenario::new("stream", Bytes(size), Work::Stream { size }, 10));
     }
-    let one_way =
-        hot("one-way", Bytes(small), Work::OneWay { size: small }, Kind::Half { size: small });
-    all.push(Scenario {
-        unit: "message",
-        clock: Clock::OneWay,
-        // The median of so many hardly moves for what takes a processor away now and then.
-        wants: Wants::Placed,
-        millis: 40,
-        pace: Pace::Rate(50_000),
-        ..one_way
-    });
-    let event_sizes = sizes(&[64, 1 << 10]);
-    let size = size.unwrap_or(1 << 10);
-    let mut eight = calls("clients-8", size);
-    eight.load.clients = 8;
-    let floor = Kind::Copy { size };
-    all.push(Scenario { floor, wants: Wants::Placed, millis: 40, ..eight.alone() });
+    let one_way = Scenario::new("one-way", Bytes(small), Work::OneWay { size: small }, 40);
+    all.push(one_way.paced(Pace::Rate(50_000)));
+    let eight = Scenario::alone("clients-8", call(size.unwrap_or(1 << 10)), 40);
+    all.push(eight.by(8, Placing::Pinned));
     for (group, placing, counts) in
         [("unpinned", Placing::Unpinned, &[1, 8, 16, 64][..]), ("busy", Placing::Busy, &[1, 8, 64])]
     {
-        all.extend(counts.iter().map(|&clients| scheduled(group, placing, clients, small)));
+        for &clients in counts {
+            let calls = Scenario::new(group, format!("c{clients}"), call(small), 60);
+            all.push(calls.by(clients, placing));
+        }
     }
-    all.extend([1, 100, 1_000, 10_000].map(sessions));
-    let mut hundred = paced("reactor", "100-1k", Pace::Rate(1_000), SMALL, 1_000_000);
-    hundred.load = Load {
-        work: Work::Sessions { each: 1 },
-        clients: 100,
-        placing: Placing::Unpinned,
-        ..hundred.load
-    };
-    all.push(hundred);
-    all.extend(snapshots());
-    for size in event_sizes {
-        all.extend([1, 8, 64].map(|readers| events(size, readers)));
+    for sessions in [1, 100, 1_000, 10_000] {
+        let clients = sessions.min(2);
+        let work = Work::Sessions { each: sessions / clients };
+        all.push(Scenario::new("reactor", sessions, work, 200).by(clients, Placing::Unpinned));
     }
-    let connect = Scenario::new("connect", None, Work::Connect, Kind::Connect, Wants::Nothing);
-    all.push(Scenario { unit: "connection", clock: Clock::Each, millis: 40, ..connect });
+    let hundred = Scenario::new("reactor", "100-1k", Work::Sessions { each: 1 }, 60);
+    all.push(hundred.by(100, Placing::Unpinned).paced(Pace::Rate(1_000)));
+    for (state, changed) in [("unchanged", false), ("changed", true)] {
+        for cgroups in [16, 1_000, 10_000] {
+            let work = Work::Refresh { cgroups, changed };
+            for readers in [1, 8] {
+                let tail = format!("{state}-{cgroups}-r{readers}");
+                let refresh = Scenario::new("snapshot", tail, work, 40);
+                all.push(refresh.by(readers, Placing::Pinned));
+            }
+        }
+    }
+    for cgroups in [16, 1_000, 10_000] {
+        all.push(Scenario::new("lookup", cgroups, Work::LookUp { cgroups }, 10));
+    }
+    for size in sizes(&[64, 1 << 10]) {
+        for readers in [1, 8, 64] {
+            let tail = format!("{}-r{readers}", Bytes(size));
+            let events = Scenario::new("events", tail, Work::Events { size }, 40);
+            all.push(events.by(readers, Placing::Pinned));
+        }
+    }
+    all.push(Scenario::alone("connect", Work::Connect, 40));
     for size in [48 << 10, 1 << 20] {
-        let floor = Kind::Grow { size };
-        let grow = hot("grow", Bytes(size), Work::Grow { size }, floor);
-        all.push(Scenario { clock: Clock::Each, wants: Wants::Nothing, millis: 40, ..grow });
+        all.push(Scenario::new("grow", Bytes(size), Work::Grow { size }, 40));
     }
-    for (name, gap) in [("20us", 20), ("100us", 100), ("1ms", 1_000), ("10ms", 10_000)] {
-        all.push(paced("parked", name, Pace::Gap(gap * 1_000), small, gap * 1_000));
+    for (name, us) in [("20us", 20), ("100us", 100), ("1ms", 1_000), ("10ms", 10_000)] {
+        all.push(Scenario::new("parked", name, call(small), 60).paced(Pace::Gap(us * 1_000)));
     }
-    let mut same = calls("same-cpu", small);
-    same.load.placing = Placing::OneCpu;
-    let same = Scenario { floor: Kind::FutexSameCpu, wants: Wants::Nothing, millis: 20, ..same };
-    all.push(same.alone());
+    all.push(Scenario::alone("same-cpu", call(small), 20).by(1, Placing::OneCpu));
     for (name, rate) in
         [("100", 100), ("1k", 1_000), ("10k", 10_000), ("100k", 100_000), ("300k", 300_000)]
     {
-        all.push(paced("rate", name, Pace::Rate(rate), small, 1_000_000_000 / rate));
+        all.push(Scenario::new("rate", name, call(small), 60).paced(Pace::Rate(rate)));
     }
     all
 }
 
 impl Scenario {
-    fn new(
-        group: &'static str,
-        tail: Option<&dyn fmt::Display>,
-        work: Work,
-        floor: Kind,
-        wants: Wants,
-    ) -> Self {
-        let name = tail.map_or_else(|| group.to_owned(), |tail| format!("{group}-{tail}"));
-        let load = Load { work, clients: 1, placing: Placing::Pinned, falsify: 0 };
-        Self {
-            name,
-            group,
-            load,
-            pace: Pace::Max,
-            unit: "call",
-            clock: Clock::Row,
-            floor,
-            wants,
-            millis: 10,
-        }
+    /// Of one client, as fast as it can.
+    fn new(group: &'static str, tail: impl fmt::Display, work: Work, millis: u64) -> Self {
+        Self { name: format!("{group}-{tail}"), ..Self::alone(group, work, millis) }
     }
 
     /// Called as its group, of which it is the only one.
-    fn alone(self) -> Self {
-        Self { name: self.group.to_owned(), ..self }
+    fn alone(group: &'static str, work: Work, millis: u64) -> Self {
+        let load = Load { work, clients: 1, placing: Placing::Pinned, falsify: 0 };
+        Self { name: group.to_owned(), group, load, pace: Pace::Max, millis }
+    }
+
+    fn by(mut self, clients: usize, placing: Placing) -> Self {
+        (self.load.clients, self.load.placing) = (clients, placing);
+        self
+    }
+
+    /// For at least 15 operations, where each waits for its time.
+    pub(crate) fn paced(self, pace: Pace) -> Self {
+        let millis = self.millis.max(15 * (pace.gap() / 1_000_000));
+        Self { pace, millis, ..self }
+    }
+
+    /// What is counted.
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.load.work {
+            Work::Calls { .. } | Work::Sessions { .. } | Work::Grow { .. } => "call",
+            Work::Batches { .. } => "item",
+            Work::Stream { .. } | Work::OneWay { .. } => "message",
+            Work::Refresh { .. } => "refresh",
+            Work::Events { .. } => "event",
+            Work::LookUp { .. } => "look-up",
+            Work::Connect => "connection",
+        }
+    }
+
+    /// How its time is taken.
+    pub(crate) fn clock(&self) -> Clock {
+        match self.load.work {
+            Work::Calls { depth: 1, .. } | Work::Sessions { .. } if self.pace == Pace::Max => {
+                Clock::RowThenEach
+            }
+            Work::Calls { depth: 1, .. } | Work::Sessions { .. } => Clock::Each,
+            Work::Connect | Work::Grow { .. } => Clock::Each,
+            Work::Stream { .. } => Clock::Received,
+            Work::OneWay { .. } => Clock::OneWay,
+            Work::Events { .. } => Clock::Burst,
+            Work::Refresh { changed: true, .. } => Clock::Together,
+            _ => Clock::Row,
+        }
+    }
+
+    /// The machine's own time for something similar.
+    pub(crate) fn floor(&self) -> Kind {
+        let Load { work, clients, placing, .. } = self.load;
+        match work {
+            Work::Calls { depth: 1, .. } if placing == Placing::OneCpu => Kind::FutexSameCpu,
+            // Between others there is no sleep.
+            Work::Calls { depth: 1, .. } | Work::Sessions { .. } if self.pace.gap() >= 20_000 => {
+                Kind::Futex { gap: self.pace.gap() }
+            }
+            Work::Calls { size, depth: 1 } if clients == 1 || placing != Placing::Pinned => {
+                Kind::Hot { size }
+            }
+            Work::Sessions { .. } => Kind::Hot { size: SMALL },
+            Work::Stream { size } if size >= 32 << 10 => Kind::Bulk { size },
+            Work::Calls { size, .. } | Work::Stream { size } | Work::Events { size } => {
+                Kind::Copy { size }
+            }
+            Work::Batches { .. } => Kind::CopyItems,
+            Work::OneWay { size } => Kind::Half { size },
+            Work::Refresh { cgroups, changed: true } => Kind::Snapshot { cgroups },
+            Work::Refresh { .. } => Kind::TwoLoads,
+            Work::LookUp { cgroups } => Kind::Found { cgroups },
+            Work::Connect => Kind::Connect,
+            Work::Grow { size } => Kind::Grow { size },
+        }
+    }
+
+    /// What disturbs a sample.
+    pub(crate) fn wants(&self) -> Wants {
+        match self.load.work {
+            _ if self.load.placing != Placing::Pinned => Wants::Nothing,
+            // The median of so many hardly moves for what takes a processor away now and then.
+            Work::OneWay { .. } => Wants::Placed,
+            Work::Calls { .. } | Work::Batches { .. } | Work::Stream { .. } => match self.pace {
+                Pace::Max if self.load.clients == 1 => Wants::Quiet,
+                Pace::Max => Wants::Placed,
+                _ => Wants::Nothing,
+            },
+            _ => Wants::Nothing,
+        }
     }
 
     /// Whether `word` of a command line means it: its name, its group, or what its name begins with.
@@ -233,76 +286,6 @@ impl Scenario {
         };
         text + &many + &pace + place
     }
-}
-
-fn hot(group: &'static str, size: Bytes, work: Work, floor: Kind) -> Scenario {
-    Scenario::new(group, Some(&size), work, floor, Wants::Quiet)
-}
-
-fn calls(group: &'static str, size: usize) -> Scenario {
-    let calls = hot(group, Bytes(size), Work::Calls { size, depth: 1 }, Kind::Hot { size });
-    Scenario { clock: Clock::RowThenEach, ..calls }
-}
-
-/// Calls of so many clients, wherever the scheduler puts all ends.
-fn scheduled(group: &'static str, placing: Placing, clients: usize, size: usize) -> Scenario {
-    let work = Work::Calls { size, depth: 1 };
-    let tail = format!("c{clients}");
-    let mut one = Scenario::new(group, Some(&tail), work, Kind::Hot { size }, Wants::Nothing);
-    (one.load.placing, one.load.clients) = (placing, clients);
-    Scenario { clock: Clock::RowThenEach, millis: 60, ..one }
-}
-
-/// Calls of two clients, or one, on so many sessions together.
-fn sessions(count: usize) -> Scenario {
-    let (clients, floor) = (count.min(2), Kind::Hot { size: SMALL });
-    let work = Work::Sessions { each: count / clients };
-    let mut one = Scenario::new("reactor", Some(&count), work, floor, Wants::Nothing);
-    (one.load.placing, one.load.clients) = (Placing::Unpinned, clients);
-    Scenario { clock: Clock::RowThenEach, millis: 200, ..one }
-}
-
-/// Calls with sleep between them: next to a bare futex that is used as seldom, or where there is no sleep, to the hot floor.
-fn paced(group: &'static str, tail: &str, pace: Pace, size: usize, gap: u64) -> Scenario {
-    let floor = if gap < 20_000 { Kind::Hot { size } } else { Kind::Futex { gap } };
-    let work = Work::Calls { size, depth: 1 };
-    let paced = Scenario::new(group, Some(&tail), work, floor, Wants::Nothing);
-    let millis = (gap / 1_000_000 * 15).max(60);
-    Scenario { pace, clock: Clock::Each, millis, ..paced }
-}
-
-fn events(size: usize, readers: usize) -> Scenario {
-    let tail = format!("{}-r{readers}", Bytes(size));
-    let floor = Kind::Copy { size };
-    let mut one =
-        Scenario::new("events", Some(&tail), Work::Events { size }, floor, Wants::Nothing);
-    one.load.clients = readers;
-    Scenario { unit: "event", clock: Clock::Burst, millis: 40, ..one }
-}
-
-fn snapshots() -> Vec<Scenario> {
-    let mut all = Vec::new();
-    for changed in [false, true] {
-        for cgroups in [16, 1_000, 10_000] {
-            for readers in [1, 8] {
-                let state = if changed { "changed" } else { "unchanged" };
-                let tail = format!("{state}-{cgroups}-r{readers}");
-                let work = Work::Refresh { cgroups, changed };
-                let floor = if changed { Kind::Snapshot { cgroups } } else { Kind::TwoLoads };
-                let mut one = Scenario::new("snapshot", Some(&tail), work, floor, Wants::Nothing);
-                one.load.clients = readers;
-                one.clock = if changed { Clock::Together } else { Clock::Row };
-                all.push(Scenario { unit: "refresh", millis: 40, ..one });
-            }
-        }
-    }
-    for cgroups in [16, 1_000, 10_000] {
-        let work = Work::LookUp { cgroups };
-        let floor = Kind::Found { cgroups };
-        let look = Scenario::new("lookup", Some(&cgroups), work, floor, Wants::Nothing);
-        all.push(Scenario { unit: "look-up", ..look });
-    }
-    all
 }
 
 /// A number of bytes, as names have it; with `#`, as sentences do.

@@ -103,7 +103,7 @@ impl Testbed {
     fn sample(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
         // The second reading shows the cost of a reading.
         let (look, before) = (self.usage()?.0, self.usage()?);
-        let Scenario { clock, pace, .. } = *scenario;
+        let (clock, pace) = (scenario.clock(), scenario.pace);
         let row = || Order::Row { until: clock::now() + millis * 1_000_000 };
         let each = || Order::Each { until: clock::now() + millis * 1_000_000, pace };
         let mut sum = self.warm_up(scenario)?;
@@ -129,22 +129,14 @@ impl Testbed {
     /// What is before the sample does not count, but it is part of what the server's counters and usage are of.
     fn warm_up(&mut self, scenario: &Scenario) -> Outcome<Sum> {
         let (mut sum, until) = (Sum::default(), clock::now() + WARM * 1_000_000);
-        match (scenario.clock, scenario.pace) {
-            (Clock::Together | Clock::Burst, _) => {}
-            (Clock::OneWay, pace) => {
-                self.all(Order::Each { until, pace }, &mut sum)?;
-                self.wait_for_stream()?;
-            }
-            (Clock::Received, _) => {
-                self.all(Order::Row { until }, &mut sum)?;
-                self.wait_for_stream()?;
-            }
-            (Clock::Each, pace) => {
-                self.all(Order::Each { until, pace }, &mut sum)?;
-            }
-            _ => {
-                self.all(Order::Row { until }, &mut sum)?;
-            }
+        let order = match scenario.clock() {
+            Clock::Together | Clock::Burst => return Ok(sum),
+            Clock::OneWay | Clock::Each => Order::Each { until, pace: scenario.pace },
+            Clock::Row | Clock::RowThenEach | Clock::Received => Order::Row { until },
+        };
+        self.all(order, &mut sum)?;
+        if scenario.load.is_one_way() {
+            self.wait_for_stream()?;
         }
         Ok(sum)
     }

@@ -128,9 +128,9 @@ fn begin(pace: Pace, due: &mut u64, paced_ns: &mut u64) -> Outcome<u64> {
             sleep(gap)?;
             Ok(clock::now())
         }
-        Pace::Rate(rate) => {
+        Pace::Rate(_) => {
             let this = *due;
-            *due += 1_000_000_000 / rate.max(1);
+            *due += pace.gap();
             let now = clock::now();
             if now >= this {
                 return Ok(this);
