@@ -50,29 +50,21 @@ const LANE: usize = 16 << 10;
 /// Bytes of the lane in which a large message begins to go in parts.
 const STREAMED: usize = 256 << 10;
 /// Items of the average batch, and their bytes.
-const ITEMS: u64 = 501;
+const ITEMS: u16 = 501;
 
-/// Measures for about so long what one operation takes, ns.
-type Measure = Box<dyn FnMut(Duration) -> Outcome<f64>>;
-
-/// A floor that is running.
-pub(crate) struct Floor {
-    sample: Measure,
-}
+/// A floor that is running: measures for about so long what one operation takes, ns.
+pub(crate) type Floor = Box<dyn FnMut(Duration) -> Outcome<f64>>;
 
 impl Kind {
     /// Starts it.
     pub(crate) fn start(self, cpus: Cpus) -> Outcome<Floor> {
-        let sample: Measure = match self {
-            Self::Hot { size } | Self::Half { size } => {
-                let mut floor = hot::Bare::start(cpus, size)?;
-                let part = if matches!(self, Self::Half { .. }) { 0.5 } else { 1.0 };
-                Box::new(move |span| Ok(part * in_time(span, 16, |n| Ok(floor.round_trips(n)?))?))
-            }
-            Self::Copy { size } => copies(cpus, size, 1)?,
+        Ok(match self {
+            Self::Hot { size } => in_a_row(hot::Bare::start(cpus, size)?),
+            Self::Half { size } => part(in_a_row(hot::Bare::start(cpus, size)?), 2.0),
+            Self::Copy { size } => copies(cpus, size)?,
             Self::CopyItems => {
-                let size = usize::try_from(ITEMS)? * size_of::<u64>();
-                copies(cpus, size, ITEMS)?
+                let size = usize::from(ITEMS) * size_of::<u64>();
+                part(copies(cpus, size)?, f64::from(ITEMS))
             }
             Self::Bulk { size } => bulks(cpus, size)?,
             Self::Snapshot { cgroups } => bulks(cpus, snapshot_len(cgroups)?)?,
@@ -82,7 +74,7 @@ impl Kind {
             Self::Grow { size } => grow(cpus, size)?,
             Self::TwoLoads => {
                 let words = Words::new();
-                Box::new(move |span| in_time(span, 1_000, |n| Ok(words.loads(n))))
+                sampled(1_000, move |n| Ok(words.loads(n)))
             }
             Self::Found { cgroups } => {
                 let keys = |cgroup: CgroupEntry| {
@@ -93,15 +85,14 @@ impl Kind {
                 let mut compared = move |n| Ok(found.compare(n).ok_or("two copies differ")?);
                 // One pass, so that the caches hold as much of it as they can.
                 compared(3 * u64::try_from(cgroups)?)?;
-                Box::new(move |span| in_time(span, 1_000, &mut compared))
+                sampled(1_000, compared)
             }
-        };
-        Ok(Floor { sample })
+        })
     }
 
     /// The machine's time by other means, besides the floor of the ratios.
     pub(crate) fn others(self, cpus: Cpus) -> Outcome<Vec<(&'static str, Floor)>> {
-        let samples = match self {
+        let others = match self {
             // With a pause it synchronises with the pause's length, and differs from run to run. The rings show the
             // part of the memory in a call's time.
             Self::Hot { size } if size <= LARGEST_IN_RINGS => [
@@ -121,7 +112,7 @@ impl Kind {
             }
             _ => return Ok(Vec::new()),
         };
-        Ok(samples.map(|(name, sample)| (name, Floor { sample })).into())
+        Ok(others.into())
     }
 
     /// In a few words.
@@ -148,34 +139,28 @@ impl Kind {
     }
 }
 
-impl Floor {
-    /// What one operation takes, ns, over about so long.
-    pub(crate) fn sample(&mut self, span: Duration) -> Outcome<f64> {
-        (self.sample)(span)
-    }
-}
-
 /// Bytes of a snapshot of so many cgroups.
 fn snapshot_len(cgroups: usize) -> Outcome<usize> {
     Ok(cgroups::encode(&synthetic::entries(cgroups, 7), Meta::now(Mode::V2))?.len())
 }
 
-fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
+fn copies(cpus: Cpus, size: usize) -> Outcome<Floor> {
     let mut floor = copy::Floor::start(cpus, size, RING)?;
-    Ok(Box::new(move |span| {
-        #[expect(clippy::cast_precision_loss, reason = "a small number")]
-        let per = per as f64;
-        Ok(in_time(span, 64, |n| Ok(floor.messages(n)?))? / per)
-    }))
+    Ok(sampled(64, move |n| Ok(floor.messages(n)?)))
 }
 
-fn bulks(cpus: Cpus, size: usize) -> Outcome<Measure> {
+fn bulks(cpus: Cpus, size: usize) -> Outcome<Floor> {
     let mut floor = copy::Bulk::start(cpus, size)?;
-    Ok(Box::new(move |span| in_time(span, 4, |n| Ok(floor.messages(n)?))))
+    Ok(sampled(4, move |n| Ok(floor.messages(n)?)))
+}
+
+/// One of so many parts of an operation.
+fn part(mut whole: Floor, parts: f64) -> Floor {
+    Box::new(move |span| Ok(whole(span)? / parts))
 }
 
 /// Round trips with a sleep of so many ns before each: their median.
-fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Measure {
+fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Floor {
     Box::new(move |span| {
         let trips = span.as_nanos() / u128::from(gap + 50_000);
         let gap = Duration::from_nanos(gap);
@@ -185,12 +170,12 @@ fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Measure {
     })
 }
 
-fn in_a_row<L: Link + 'static>(mut floor: PingPong<L>) -> Measure {
-    Box::new(move |span| in_time(span, 16, |n| Ok(floor.round_trips(n)?)))
+fn in_a_row<L: Link + 'static>(mut floor: PingPong<L>) -> Floor {
+    sampled(16, move |n| Ok(floor.round_trips(n)?))
 }
 
 /// The sockets in this process, and the regions as the floor hands them over, one after the other.
-fn connect(cpus: Cpus) -> Outcome<Measure> {
+fn connect(cpus: Cpus) -> Outcome<Floor> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("bare.sock");
     let listener = UnixListener::bind(&path)?;
@@ -215,7 +200,7 @@ fn connect(cpus: Cpus) -> Outcome<Measure> {
 }
 
 /// The lanes that such a request and its answer make, then the call; one after the other.
-fn grow(cpus: Cpus, size: usize) -> Outcome<Measure> {
+fn grow(cpus: Cpus, size: usize) -> Outcome<Floor> {
     // A record is at most half a lane, with its header. What has no room in 256 KiB goes in parts, for which the lane doubles.
     let lanes = match (2 * size + 1).next_power_of_two() {
         lane if lane <= STREAMED => vec![lane],
@@ -231,6 +216,11 @@ fn grow(cpus: Cpus, size: usize) -> Outcome<Measure> {
         }
         Ok(took)
     }))
+}
+
+/// Operations in a row, at first `few`.
+fn sampled(few: u64, mut run: impl FnMut(u64) -> Outcome<Duration> + 'static) -> Floor {
+    Box::new(move |span| in_time(span, few, &mut run))
 }
 
 /// Finds how many operations take about `span`, beginning with `few`; what one of the last series took, ns.

@@ -112,23 +112,21 @@ fn attempt(
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
     let stream = stream.as_mut();
     let mut beside = Beside { floor: &mut floor, prober, wants, stream, attempt };
+    let say_round = |round: usize, name: &str| {
+        let (scenario, of) = (&scenario.name, plan.rounds);
+        progress.say(&format!("{scenario}: round {} of {of}, {name}", round + 1));
+    };
     for round in 0..plan.rounds {
         for turn in 0..testbeds.len() {
             let at = (round + turn) % testbeds.len();
             let Some((testbed, rounds)) = testbeds.get_mut(at) else { continue };
-            let (name, of) = (testbed.entry.name, plan.rounds);
-            progress.say(&format!("{}: round {} of {of}, {name}", scenario.name, round + 1));
+            say_round(round, testbed.entry.name);
             let millis = plan.millis.unwrap_or(scenario.millis);
             beside.round(round, testbed, scenario, millis, rounds)?;
         }
         for (name, floor, samples) in &mut others {
-            progress.say(&format!(
-                "{}: round {} of {}, {name}",
-                scenario.name,
-                round + 1,
-                plan.rounds
-            ));
-            samples.push(floor.sample(FLOOR)?);
+            say_round(round, name);
+            samples.push(floor(FLOOR)?);
         }
     }
     let rounds = testbeds.into_iter().map(|(testbed, rounds)| (testbed.entry.name, rounds));
@@ -204,7 +202,7 @@ impl Beside<'_> {
     }
 
     fn floor_sample(&mut self, probes: &mut Vec<Probe>) -> Outcome<f64> {
-        let floor = self.floor.sample(FLOOR)?;
+        let floor = (self.floor)(FLOOR)?;
         probes.extend(self.look()?);
         Ok(floor)
     }
