@@ -1,11 +1,12 @@
 //! The processes of one contender and one scenario, and one sample of them.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use bellwire_floor::Cpus;
 use bellwire_floor::process::Child;
 use bellwire_process::scratch::{self, Owned};
-use rustix::process::{Pid, Signal, kill_process};
+use bellwire_process::{go_on, stop};
 use tempfile::TempDir;
 
 use crate::Outcome;
@@ -88,15 +89,15 @@ impl Testbed {
         let clients = clients.collect::<Outcome<_>>()?;
         let neighbour = (load.placing == Placing::Busy).then(roles::neighbour).transpose()?;
         let testbed = Self { entry, clients, server, neighbour, _dir: dir, _owned: owned };
-        testbed.signal(Signal::STOP)?;
+        testbed.each_process(stop)?;
         Ok(testbed)
     }
 
     /// Lets them go on, measures, and stops them again.
     pub(crate) fn measure(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
-        self.signal(Signal::CONT)?;
+        self.each_process(go_on)?;
         let sample = self.sample(scenario, millis);
-        self.signal(Signal::STOP)?;
+        self.each_process(stop)?;
         sample.map_err(|error| format!("{}, {}: {error}", self.entry.name, scenario.name).into())
     }
 
@@ -235,19 +236,16 @@ impl Testbed {
         ask(&self.server, &ServerOrder::Usage)
     }
 
-    fn signal(&self, signal: Signal) -> Outcome<()> {
-        for child in self.clients.iter().chain([&self.server]).chain(&self.neighbour) {
-            let pid = i32::try_from(child.pid())?;
-            kill_process(Pid::from_raw(pid).ok_or("no process")?, signal)?;
-        }
-        Ok(())
+    fn each_process(&self, signal: fn(u32) -> io::Result<()>) -> Outcome<()> {
+        let mut all = self.clients.iter().chain([&self.server]).chain(&self.neighbour);
+        Ok(all.try_for_each(|child| signal(child.pid()))?)
     }
 }
 
 impl Drop for Testbed {
     fn drop(&mut self) {
         // A stopped process does not read the order to end.
-        let _ = self.signal(Signal::CONT);
+        let _ = self.each_process(go_on);
     }
 }
 
