@@ -1,27 +1,23 @@
 //! The other process: this program again, which serves whatever is compared until it is killed.
 
-use std::env;
-use std::io::{BufRead, BufReader, Write};
-use std::os::windows::io::AsHandle;
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::sync_channel;
+use std::{env, io, thread};
 
-use bellwire_win::peer::{Process, Reach};
-use bellwire_win::poll;
+use bellwire_process::Subprocess;
 use tempfile::TempDir;
 
 use crate::event::Bells;
 use crate::{pipe, session};
 
-/// Where the other process finds its run directory.
+/// Where the other process finds its run directory, whose name those of the pipe and the events have, too.
 const RUN_DIR: &str = "BELLWIRE_BENCH_RUN_DIR";
-/// Who started it.
-const PARENT: &str = "BELLWIRE_BENCH_PARENT";
 
 /// The other process. Dropped, it is killed.
 pub(crate) struct Peer {
-    child: Child,
+    _process: Subprocess,
     dir: TempDir,
 }
 
@@ -29,17 +25,12 @@ impl Peer {
     /// Starts it, and waits until it serves.
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env::current_exe().unwrap())
-            .env(RUN_DIR, dir.path())
-            .env(PARENT, std::process::id().to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line.trim(), "ready");
-        Self { child, dir }
+        let mut command = Command::new(env::current_exe().unwrap());
+        let (ready, is_ready) = sync_channel(2);
+        let hear = move |line| drop(ready.try_send(line));
+        let process = Subprocess::start(command.env(RUN_DIR, dir.path()), hear).unwrap();
+        assert_eq!(is_ready.recv().unwrap().as_deref(), Some("ready"));
+        Self { _process: process, dir }
     }
 
     pub(crate) fn run_dir(&self) -> &Path {
@@ -48,42 +39,34 @@ impl Peer {
 
     /// The name of the pipe to compare with.
     pub(crate) fn pipe(&self) -> String {
-        pipe_name(std::process::id())
+        pipe_name(self.run_dir())
     }
 
     /// The name of the events to compare with.
     pub(crate) fn bells(&self) -> String {
-        bells_name(std::process::id())
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        bells_name(self.run_dir())
     }
 }
 
 /// Serves until the end, if this is the other process.
 pub(crate) fn main_if_peer() -> Option<ExitCode> {
     let run_dir = env::var_os(RUN_DIR)?;
-    let parent: u32 = env::var(PARENT).ok()?.parse().ok()?;
-    let bells = Bells::open(&bells_name(parent));
+    let run_dir = Path::new(&run_dir);
+    let bells = Bells::open(&bells_name(run_dir));
     thread::spawn(move || bells.serve());
-    let listening = pipe::Listening::open(&pipe_name(parent));
+    let listening = pipe::Listening::open(&pipe_name(run_dir));
     thread::spawn(move || listening.serve());
-    let _servers = session::serve(Path::new(&run_dir));
+    let _servers = session::serve(run_dir);
     println!("ready");
-    std::io::stdout().flush().unwrap();
-    let process = Process::open(parent, Reach::Watch).ok()?;
-    let _ = poll::wait(&[process.as_handle()], None);
+    io::stdout().flush().unwrap();
+    let _ = io::stdin().read_to_end(&mut Vec::new());
     Some(ExitCode::SUCCESS)
 }
 
-fn pipe_name(parent: u32) -> String {
-    format!(r"\\.\pipe\bellwire-bench-{parent}")
+fn pipe_name(run_dir: &Path) -> String {
+    format!(r"\\.\pipe\{}", bells_name(run_dir))
 }
 
-fn bells_name(parent: u32) -> String {
-    format!("bellwire-bench-{parent}")
+fn bells_name(run_dir: &Path) -> String {
+    format!("bellwire-bench-{}", run_dir.file_name().unwrap().display())
 }
