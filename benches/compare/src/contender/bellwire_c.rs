@@ -42,9 +42,9 @@ type Call = unsafe extern "C" fn(
     *mut bw_error,
 ) -> c_int;
 
-pub(super) struct Running(*mut bw_server);
+struct Running(*mut bw_server);
 
-pub(super) struct Caller {
+struct Caller {
     client: *mut bw_client,
     /// The function as a C program has it: known when it is linked, and not before.
     call: Call,
@@ -109,7 +109,6 @@ unsafe extern "C" fn handle(
 
 impl Contender for BellwireC {
     const NAME: &'static str = "bellwire-c";
-    type Server = Running;
 
     fn about() -> About {
         About::of_this_project(
@@ -125,7 +124,7 @@ impl Contender for BellwireC {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let (dir, mut error) = (text(case)?, no_error());
         let (mut builder, mut server) = (ptr::null_mut(), ptr::null_mut());
         let is_one_way = case.load.is_one_way();

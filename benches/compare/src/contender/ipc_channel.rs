@@ -10,7 +10,7 @@ use ::ipc_channel::ipc::{
 };
 
 use super::arrivals::{Arrivals, announce};
-use super::{About, Contender, put, serve_each};
+use super::{About, Contender, Server, put, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::Case;
@@ -27,7 +27,6 @@ type Ends = (IpcBytesSender, IpcBytesReceiver);
 
 impl Contender for IpcChannel {
     const NAME: &'static str = "ipc-channel";
-    type Server = ();
 
     fn about() -> About {
         About::new(
@@ -37,7 +36,7 @@ impl Contender for IpcChannel {
         )
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let mut arrivals = Arrivals::new(case)?;
         let is_one_way = case.load.is_one_way();
         let accept = move || {

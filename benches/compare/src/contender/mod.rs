@@ -34,9 +34,6 @@ pub(crate) trait Contender: 'static {
     /// What it is called on the command line and in reports: `a-z`, `0-9` and `-`.
     const NAME: &'static str;
 
-    /// The other end, which runs until it is dropped.
-    type Server: Server;
-
     /// Which version this is, and how it is set up.
     fn about() -> About;
 
@@ -46,12 +43,12 @@ pub(crate) trait Contender: 'static {
         shown_by_another(load)
     }
 
-    /// Starts the other end, in the process and on the processor that it has to itself. It returns once clients
-    /// can connect. Threads that it starts inherit the processor.
+    /// Starts the other end, which runs until it is dropped, in the process and on the processor that it has to itself. It
+    /// returns once clients can connect. Threads that it starts inherit the processor.
     ///
     /// Each request goes to [`Handler::answer`], which turns the bytes into those of the answer in place; each
     /// message of a one-way load to [`Handler::take`], from one thread.
-    fn serve(case: &Case, handler: Handler) -> Outcome<Self::Server>;
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server>;
 
     /// Runs a measuring process: hands `measure` a function that opens a connection.
     fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()>;

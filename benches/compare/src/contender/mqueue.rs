@@ -7,7 +7,9 @@ use nix::mqueue::{
 use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, Counters, put, serve_each, serve_messages, shown_by_another};
+use super::{
+    About, Contender, Counters, Server, put, serve_each, serve_messages, shown_by_another,
+};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load};
@@ -22,7 +24,6 @@ pub(super) struct Mqueue;
 
 impl Contender for Mqueue {
     const NAME: &'static str = "mqueue";
-    type Server = ();
 
     fn about() -> About {
         About::of_linux(format!(
@@ -38,7 +39,7 @@ impl Contender for Mqueue {
         })
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let (mut arrivals, load, case) = (Arrivals::new(case)?, case.load, case.clone());
         let accept = move || {
             let (requests, answers) = names(&case, &arrivals.next()?);

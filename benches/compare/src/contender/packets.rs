@@ -105,7 +105,7 @@ const TOO_LONG: &str = "a datagram has no more bytes than the socket's send buff
 type Published = Arc<Mutex<(u64, Arc<[u8]>)>>;
 
 /// The listening thread ends with its process.
-pub(super) struct Listening {
+struct Listening {
     published: Published,
     readers: Readers,
 }
@@ -115,7 +115,6 @@ type Readers = Arc<Mutex<Vec<OwnedFd>>>;
 
 impl<K: Kind> Contender for Packets<K> {
     const NAME: &'static str = K::NAME;
-    type Server = Listening;
 
     fn about() -> About {
         About::of_linux(K::SETTINGS)
@@ -125,7 +124,7 @@ impl<K: Kind> Contender for Packets<K> {
         K::refuses(load)
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Listening> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let socket = socket()?;
         bind(&socket, &SocketAddrUnix::new(path(case))?)?;
         listen(&socket, 64)?;

@@ -13,11 +13,10 @@ use crate::serve::generations;
 pub(super) struct Validation;
 
 /// Readers have all generations already.
-pub(super) struct Idle;
+struct Idle;
 
 impl Contender for Validation {
     const NAME: &'static str = "validation";
-    type Server = Idle;
 
     fn about() -> About {
         About::of_this_project(
@@ -32,7 +31,7 @@ impl Contender for Validation {
         }
     }
 
-    fn serve(_: &Case, _: Handler) -> Outcome<Idle> {
+    fn serve(_: &Case, _: Handler) -> Outcome<impl Server> {
         Ok(Idle)
     }
 

@@ -32,7 +32,6 @@ impl contender::Server for Server {}
 
 impl Contender for Batched {
     const NAME: &'static str = "bellwire-batches";
-    type Server = Server;
 
     fn about() -> About {
         About::of_this_project(format!(
@@ -49,7 +48,7 @@ impl Contender for Batched {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Server> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl contender::Server> {
         let run_dir = RunDir::new(case.dir());
         let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
         builder.serve_batches::<SinkBatch<64>>(move |_, items, answers| {

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use bellwire::{Backend, RunDir, Server, ServerConfig};
 
-use super::{Bellwire, Running, serve_with};
+use super::{Bellwire, serve_with};
 use crate::Outcome;
-use crate::contender::{About, Contender};
+use crate::contender::{self, About, Contender};
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
@@ -26,7 +26,6 @@ pub(in crate::contender) trait Setup: 'static {
 
 impl<S: Setup> Contender for Configured<S> {
     const NAME: &'static str = S::NAME;
-    type Server = Running;
 
     fn about() -> About {
         About::of_this_project(format!("as bellwire; {}", S::SETTINGS))
@@ -36,7 +35,7 @@ impl<S: Setup> Contender for Configured<S> {
         S::refuses(load)
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl contender::Server> {
         serve_with(S::config(), case, handler)
     }
 

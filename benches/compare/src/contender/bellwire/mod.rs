@@ -82,7 +82,7 @@ impl Service for Items {
 }
 
 /// The server, and what it publishes.
-pub(super) struct Running {
+struct Running {
     server: Server,
     publisher: Publisher<CgroupsSnapshot>,
     events: events::Publishers,
@@ -90,7 +90,6 @@ pub(super) struct Running {
 
 impl Contender for Bellwire {
     const NAME: &'static str = "bellwire";
-    type Server = Running;
 
     fn about() -> About {
         let spin = ClientConfig::default().spin.max;
@@ -111,7 +110,7 @@ impl Contender for Bellwire {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl super::Server> {
         serve_with(ServerConfig::default(), case, handler)
     }
 

@@ -4,7 +4,7 @@ use bellwire::{AsyncClient, AsyncSession, Backpressure, ClientConfig, RunDir, Se
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::{Echo, Running, serve_with};
+use super::{Echo, serve_with};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters, put};
 use crate::handler::Handler;
@@ -16,7 +16,6 @@ pub(in crate::contender) struct Tasks;
 
 impl Contender for Tasks {
     const NAME: &'static str = "bellwire-async";
-    type Server = Running;
 
     fn about() -> About {
         About::of_this_project(
@@ -33,7 +32,7 @@ impl Contender for Tasks {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Running> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl contender::Server> {
         serve_with(ServerConfig::default(), case, handler)
     }
 

@@ -18,12 +18,11 @@ use ::iceoryx2::prelude::{
     Config, LogLevel, Node, NodeBuilder, ServiceName, SignalHandlingMode, ipc, set_log_level,
 };
 
-use super::{About, Contender, shown_by_another};
+use super::{About, Contender, Server, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
-use serving::Serving;
 use wait::{Listening, Polling};
 
 /// The version in `Cargo.toml`.
@@ -64,7 +63,6 @@ macro_rules! by_form {
 
 impl Contender for Requests {
     const NAME: &'static str = "iceoryx2";
-    type Server = Serving;
 
     fn about() -> About {
         about(&format!(
@@ -77,7 +75,7 @@ impl Contender for Requests {
         refuses(load)
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         by_form!(case.load, requests::serve[Polling](case, handler))
     }
 
@@ -88,7 +86,6 @@ impl Contender for Requests {
 
 impl Contender for Events {
     const NAME: &'static str = "iceoryx2-event";
-    type Server = Serving;
 
     fn about() -> About {
         about(&format!(
@@ -102,7 +99,7 @@ impl Contender for Events {
         refuses(load)
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         requests::serve::<[u8], Listening>(case, handler)
     }
 
@@ -113,7 +110,6 @@ impl Contender for Events {
 
 impl Contender for Topics {
     const NAME: &'static str = "iceoryx2-pubsub";
-    type Server = Serving;
 
     fn about() -> About {
         about(&format!(
@@ -133,7 +129,7 @@ impl Contender for Topics {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<Serving> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         match case.load.work {
             Work::Refresh { .. } => topics::serve_snapshots(case),
             Work::Events { size: 64 } => topics::serve_events::<[u8; 64]>(case),

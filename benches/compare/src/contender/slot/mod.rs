@@ -9,7 +9,7 @@ use std::path::Path;
 use bellwire_floor::shared::Region;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, serve_each, serve_messages, shown_by_another};
+use super::{About, Contender, Server, serve_each, serve_messages, shown_by_another};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
@@ -26,7 +26,6 @@ pub(super) struct Slot;
 
 impl Contender for Slot {
     const NAME: &'static str = "slot";
-    type Server = ();
 
     fn about() -> About {
         let settings = format!(
@@ -43,7 +42,7 @@ impl Contender for Slot {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let (mut arrivals, load, case) = (Arrivals::new(case)?, case.load, case.clone());
         let accept = move || {
             let path = case.file(&arrivals.next()?);

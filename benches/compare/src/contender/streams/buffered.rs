@@ -6,7 +6,7 @@ use std::os::unix::net;
 
 use super::{Streams, UnixStream, Wire};
 use crate::Outcome;
-use crate::contender::{About, Client, Contender};
+use crate::contender::{About, Client, Contender, Server};
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
@@ -19,7 +19,6 @@ pub(in crate::contender) struct Buffered;
 
 impl Contender for Buffered {
     const NAME: &'static str = "stream-buffered";
-    type Server = ();
 
     fn about() -> About {
         About::of_linux(
@@ -35,7 +34,7 @@ impl Contender for Buffered {
         }
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         Streams::<UnixStream>::serve(case, handler)
     }
 

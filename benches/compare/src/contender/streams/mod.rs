@@ -18,7 +18,7 @@ pub(super) use fifo::Fifo;
 pub(super) use frames::Frames;
 pub(super) use sockets::{Tcp, UnixStream};
 
-use super::{About, Contender, serve_each};
+use super::{About, Contender, Server, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::Case;
@@ -55,13 +55,12 @@ pub(super) struct Streams<W>(std::marker::PhantomData<W>);
 
 impl<W: Wire> Contender for Streams<W> {
     const NAME: &'static str = W::NAME;
-    type Server = ();
 
     fn about() -> About {
         W::about()
     }
 
-    fn serve(case: &Case, handler: Handler) -> Outcome<()> {
+    fn serve(case: &Case, handler: Handler) -> Outcome<impl Server> {
         let is_one_way = case.load.is_one_way();
         serve_each(W::NAME, W::listen(case)?, move |(from, to)| match is_one_way {
             true => Ok(frames::take(from, handler)?),
