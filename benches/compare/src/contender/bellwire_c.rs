@@ -235,9 +235,9 @@ impl Client for Caller {
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
         let answer_of = bw_bytes { data: ptr::null(), len: 0 };
         let mut reply = bw_reply { ticket: 0, code: 0, answer: answer_of };
-        let (client, error) = (self.client, self.error());
+        let to = &raw mut reply;
         // SAFETY: a client, and a struct of this frame.
-        let code = unsafe { bw_client_wait_reply(client, ANSWERS_WITHIN, &raw mut reply, error) };
+        let code = unsafe { bw_client_wait_reply(self.client, ANSWERS_WITHIN, to, self.error()) };
         ok(code, &self.error)?;
         ok(reply.code, &self.error)?;
         take(&reply.answer, answer)
@@ -246,25 +246,22 @@ impl Client for Caller {
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         let (bytes, len) = (message.as_ptr().cast(), message.len());
-        let (client, error) = (self.client, self.error());
         // SAFETY: a client and `len` bytes.
-        let code = unsafe { bw_client_post(client, bytes, len, error) };
+        let code = unsafe { bw_client_post(self.client, bytes, len, self.error()) };
         ok(code, &self.error)
     }
 
     fn settle(&mut self) -> Outcome<()> {
-        let (client, error) = (self.client, self.error());
         // SAFETY: a client.
-        let code = unsafe { bw_client_flush(client, ANSWERS_WITHIN, error) };
+        let code = unsafe { bw_client_flush(self.client, ANSWERS_WITHIN, self.error()) };
         ok(code, &self.error)
     }
 
     fn counters(&mut self) -> Counters {
         let mut stats =
             bw_client_stats { size: size_of::<bw_client_stats>(), ..bw_client_stats::default() };
-        let (client, error) = (self.client, self.error());
         // SAFETY: a client, and a struct with its size.
-        let code = unsafe { bw_client_get_stats(client, &raw mut stats, error) };
+        let code = unsafe { bw_client_get_stats(self.client, &raw mut stats, self.error()) };
         if code != 0 {
             return Counters::default();
         }
