@@ -168,23 +168,18 @@ impl Beside<'_> {
                 Some(floor) => floor,
                 None => self.floor_sample(&mut probes)?,
             };
-            let placement = match self.verdict(&probes, &sample) {
-                Ok(placement) => placement,
-                Err(LostTo::Moved) => {
-                    rounds.lost.moved += 1;
-                    continue;
+            match self.verdict(&probes, &sample) {
+                Ok(placement) => {
+                    let kept = Kept { round, placement, floor, sample };
+                    if let Some(stream) = &mut self.stream {
+                        stream.add(&scenario.name, testbed.entry.name, self.attempt, &kept)?;
+                    }
+                    rounds.kept.push(kept);
+                    return Ok(());
                 }
-                Err(LostTo::Preempted) => {
-                    rounds.lost.crowded += 1;
-                    continue;
-                }
-            };
-            let kept = Kept { round, placement, floor, sample };
-            if let Some(stream) = &mut self.stream {
-                stream.add(&scenario.name, testbed.entry.name, self.attempt, &kept)?;
+                Err(LostTo::Moved) => rounds.lost.moved += 1,
+                Err(LostTo::Preempted) => rounds.lost.crowded += 1,
             }
-            rounds.kept.push(kept);
-            return Ok(());
         }
         Ok(())
     }
