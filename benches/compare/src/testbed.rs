@@ -122,8 +122,10 @@ impl Testbed {
             Clock::Together => self.together(millis, &mut sum)?,
             Clock::Burst => self.bursts(millis, &mut sum)?,
         };
-        let after = self.usage()?;
-        sum.server(before.0.since(look), before, after).tell(&mut sample, self.clients.len());
+        let (after, looking) = (self.usage()?, before.0.since(look));
+        sum.server = after.0.since(before.0).since(looking);
+        sum.server_counters = after.1.with(before.1, u64::saturating_sub);
+        sum.tell(&mut sample, self.clients.len());
         Ok(sample)
     }
 
@@ -258,7 +260,8 @@ struct Sum {
     clients: Usage,
     paced_ns: u64,
     counters: Option<Counters>,
-    server: (Usage, Counters),
+    server: Usage,
+    server_counters: Counters,
 }
 
 impl Sum {
@@ -271,17 +274,10 @@ impl Sum {
         self.counters = Some(so_far.unwrap_or(done.counters));
     }
 
-    fn server(mut self, look: Usage, before: (Usage, Counters), after: (Usage, Counters)) -> Self {
-        let usage = after.0.since(before.0).since(look);
-        self.server = (usage, after.1.with(before.1, u64::saturating_sub));
-        self
-    }
-
     fn tell(&self, sample: &mut Sample, clients: usize) {
         let each = |count: u64| per(count, self.operations);
-        let (server, server_counters) = self.server;
-        let counters = self.counters.unwrap_or_default();
-        let both = counters.with(server_counters, u64::wrapping_add);
+        let (server, counters) = (self.server, self.counters.unwrap_or_default());
+        let both = counters.with(self.server_counters, u64::wrapping_add);
         sample.cpu_ns =
             [each(self.clients.cpu_ns.saturating_sub(self.paced_ns)), each(server.cpu_ns)];
         sample.kernel_server_ns = each(server.kernel_ns);
