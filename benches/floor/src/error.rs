@@ -63,6 +63,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The arguments of a role, or of something here, were wrong.
+    pub fn arguments(what: impl Into<String>) -> Error {
+        Error::Arguments { what: what.into() }
+    }
+
     /// For `map_err`: the system refused `doing`.
     pub fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::System { doing, source: source.into() }

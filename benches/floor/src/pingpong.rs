@@ -128,7 +128,7 @@ pub fn orders(peer: &Peer, mut work: impl FnMut(u64, u64) -> Result<u64>) -> Res
     while let Some(order) = peer.receive()? {
         let (turns, seed) = match order.as_chunks() {
             ([turns, seed], []) => (u64::from_le_bytes(*turns), u64::from_le_bytes(*seed)),
-            _ => return Err(Error::Arguments { what: "an order of another length".to_owned() }),
+            _ => return Err(Error::arguments("an order of another length")),
         };
         let sum = work(turns, seed)?;
         peer.send(&sum.to_le_bytes())?;

@@ -193,18 +193,18 @@ impl Peer {
         self.args
             .get(index)
             .map(String::as_str)
-            .ok_or_else(|| arguments(format!("{index} arguments")))
+            .ok_or_else(|| Error::arguments(format!("{index} arguments")))
     }
 
     /// The argument at `index`, a number.
     pub fn number(&self, index: usize) -> Result<usize> {
         let text = self.arg(index)?;
-        text.parse().map_err(|_| arguments(format!("`{text}` for a number")))
+        text.parse().map_err(|_| Error::arguments(format!("`{text}` for a number")))
     }
 
     /// The next descriptor, in the order of [`spawn`]'s list.
     pub fn descriptor(&mut self) -> Result<OwnedFd> {
-        self.descriptors.next().ok_or_else(|| arguments("too few descriptors".to_owned()))
+        self.descriptors.next().ok_or_else(|| Error::arguments("too few descriptors"))
     }
 
     /// Lets [`spawn`] return.
@@ -242,12 +242,13 @@ pub fn roles(tables: &[&[Role]]) -> Option<ExitCode> {
 fn run(name: &str, mut args: Vec<String>, tables: &[&[Role]]) -> RoleResult {
     let role = tables.iter().copied().flatten().find(|(role, _)| *role == name);
     let Some((_, role)) = role else {
-        return Err(
-            arguments(format!("an unknown role `{name}`: give it to floor::peer_main")).into()
-        );
+        return Err(Error::arguments(format!(
+            "an unknown role `{name}`: give it to floor::peer_main"
+        ))
+        .into());
     };
     if args.len() < 2 {
-        return Err(arguments("too few arguments".to_owned()).into());
+        return Err(Error::arguments("too few arguments").into());
     }
     let rest = args.split_off(2);
     let [parent, list] = args.as_slice() else { return Ok(()) };
@@ -319,8 +320,4 @@ fn preempted(path: &str) -> u64 {
     let status = fs::read_to_string(path).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
-}
-
-fn arguments(what: String) -> Error {
-    Error::Arguments { what }
 }

@@ -61,7 +61,7 @@ impl Region {
     pub fn word<T: SharedWord>(&self, offset: usize) -> Result<Word<T>> {
         let at = self.span(offset, size_of::<T>())?.cast::<T>();
         if !at.is_aligned() {
-            return Err(arguments("a word that is not aligned"));
+            return Err(Error::arguments("a word that is not aligned"));
         }
         Ok(Word { at, map: Arc::clone(&self.map), kind: PhantomData })
     }
@@ -69,9 +69,9 @@ impl Region {
     /// `count` slots of `size` bytes from `offset` on; `count` is a power of two.
     pub fn slots(&self, offset: usize, size: usize, count: usize) -> Result<Slots> {
         let stride = size.next_multiple_of(64);
-        let len = stride.checked_mul(count).ok_or_else(|| arguments("too many slots"))?;
+        let len = stride.checked_mul(count).ok_or_else(|| Error::arguments("too many slots"))?;
         if !count.is_power_of_two() {
-            return Err(arguments("a number of slots that is no power of two"));
+            return Err(Error::arguments("a number of slots that is no power of two"));
         }
         let at = self.span(offset, len)?;
         Ok(Slots { at, size, stride, mask: count as u64 - 1, map: Arc::clone(&self.map) })
@@ -81,10 +81,10 @@ impl Region {
     pub fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         match offset.checked_add(len) {
             Some(end) if end <= self.map.len() => {}
-            _ => return Err(arguments("a range outside the shared memory")),
+            _ => return Err(Error::arguments("a range outside the shared memory")),
         }
         let at = NonNull::new(self.map.as_mut_ptr().wrapping_add(offset));
-        at.ok_or_else(|| arguments("a map at address zero"))
+        at.ok_or_else(|| Error::arguments("a map at address zero"))
     }
 }
 
@@ -168,10 +168,6 @@ impl Slots {
         let index = usize::try_from(position & self.mask).unwrap_or(0);
         self.at.as_ptr().wrapping_add(index * self.stride)
     }
-}
-
-fn arguments(what: &str) -> Error {
-    Error::Arguments { what: what.to_owned() }
 }
 
 mod sealed {
