@@ -6,9 +6,9 @@
 use std::fmt;
 
 use bellwire_cli::out::nanos;
+use bellwire_floor::Spread;
 
 use crate::report::model::{Measured, Report, Row};
-use crate::spread::Spread;
 
 /// Medians that are nearer to each other than this part are alike, however still the machine was.
 pub(crate) const LEAST: f64 = 0.05;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire_cgroups::{self as cgroups, CgroupEntry, Meta, Mode, synthetic};
 use bellwire_floor::pingpong::{Link, PingPong};
 use bellwire_floor::reads::{Found, Words};
-use bellwire_floor::{Cpus, copy, eventfd, futex, handover, hot, ns_each};
+use bellwire_floor::{Cpus, Spread, copy, eventfd, futex, handover, hot, ns_each};
 
 use crate::Outcome;
 
@@ -164,9 +164,9 @@ fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Floor {
     Box::new(move |span| {
         let trips = span.as_nanos() / u128::from(gap + 50_000);
         let gap = Duration::from_nanos(gap);
-        let mut took = floor.spaced(usize::try_from(trips)?.max(4), gap)?;
-        took.sort_unstable();
-        Ok(took.get(took.len() / 2).map_or(f64::NAN, |took| ns_each(*took, 1)))
+        let took = floor.spaced(usize::try_from(trips)?.max(4), gap)?;
+        let took = Spread::of(took.into_iter().map(|took| ns_each(took, 1)));
+        Ok(took.ok_or("no round trip")?.median)
     })
 }
 

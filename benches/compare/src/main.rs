@@ -18,7 +18,6 @@ mod run;
 mod scenario;
 mod serve;
 mod sink;
-mod spread;
 mod stream;
 mod system;
 mod testbed;

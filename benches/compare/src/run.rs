@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bellwire_floor::Spread;
 use bellwire_floor::placement::{Lost as LostTo, Placement, Probe, agreed};
 use bellwire_floor::{Cpus, Prober};
 
@@ -14,7 +15,6 @@ use crate::report::again;
 use crate::report::model::{Lost, Measured};
 use crate::report::rows;
 use crate::scenario::{Scenario, Wants};
-use crate::spread::Spread;
 use crate::stream::Stream;
 use crate::testbed::{Sample, Testbed};
 

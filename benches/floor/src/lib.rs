@@ -49,11 +49,13 @@ pub mod private;
 pub mod process;
 pub mod reads;
 pub mod shared;
+pub mod spread;
 pub mod sync;
 
 pub use cpus::Cpus;
 pub use error::{Error, Result};
 pub use placement::Prober;
+pub use spread::Spread;
 
 /// Runs this process as a peer if that is what it was started for; the first thing that `main` does.
 ///

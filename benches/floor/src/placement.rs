@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::process::preemptions;
-use super::{Cpus, Result, hot, ns_each};
+use super::{Cpus, Result, Spread, hot, ns_each};
 
 /// What the two CPUs have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,16 +82,13 @@ impl Prober {
         Ok(Prober { floor: hot::Bare::start(cpus, 0)? })
     }
 
-    /// Where the two CPUs are now: [`Placement::Unclear`] unless the quarter and three-quarter laps agree.
+    /// Where the two CPUs are now: [`Placement::Unclear`] unless the ends of the middle half of the laps agree.
     pub fn probe(&mut self) -> Result<Probe> {
         let began = preemptions();
         let mut laps = [Duration::ZERO; Prober::LAPS];
         self.floor.laps(Prober::TRIPS, &mut laps)?;
-        let mut laps = laps.map(|lap| ns_each(lap, Prober::TRIPS));
-        laps.sort_by(f64::total_cmp);
-        let lap =
-            |quarter: usize| laps.get(Prober::LAPS * quarter / 4).copied().unwrap_or(f64::NAN);
-        let (low, ns, high) = (lap(1), lap(2), lap(3));
+        let laps = laps.map(|lap| ns_each(lap, Prober::TRIPS));
+        let Spread { median: ns, middle: (low, high), .. } = Spread::of(laps).unwrap_or_default();
         let placement = Placement::of_round_trip(ns);
         let agree = [low, high].map(Placement::of_round_trip) == [placement; 2];
         let placement = if agree { placement } else { Placement::Unclear };

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bellwire_floor::Prober;
 use bellwire_floor::placement::{Lost, Placement, Probe, steady};
+use bellwire_floor::{Prober, Spread};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Nanoseconds for one operation, or why there is no sample.
@@ -75,7 +75,7 @@ impl Report {
     pub fn line(&self) -> String {
         let Self { groups, total, moved, crowded, .. } = self;
         let (median, kept) = match groups.first() {
-            Some((_, rounds)) => (format!("{:.3}", ratios(rounds)[rounds.len() / 2]), rounds.len()),
+            Some((_, rounds)) => (format!("{:.3}", ratios(rounds).median), rounds.len()),
             None => ("none".to_owned(), 0),
         };
         let elsewhere: usize = groups.iter().skip(1).map(|(_, rounds)| rounds.len()).sum();
@@ -90,14 +90,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, groups, total, .. } = self;
         for (placement, rounds) in groups {
-            let (ratios, last) = (ratios(rounds), rounds.len() - 1);
-            let middle = |of: fn(&Round) -> f64| sorted(rounds, of)[rounds.len() / 2];
-            let (floor, measured) = (middle(|round| round.floor), middle(|round| round.measured));
-            let (least, median, most) = (ratios[0], ratios[rounds.len() / 2], ratios[last]);
+            let Spread { min, median, max, .. } = ratios(rounds);
+            let floor = spread(rounds, |round| round.floor).median;
+            let measured = spread(rounds, |round| round.measured).median;
             let place = placement.map_or_else(|| "any".to_owned(), |place| place.to_string());
             writeln!(
                 f,
-                "{name:<40} floor {floor:>8.1} ns  measured {measured:>8.1} ns  ratio {median:.3} [{least:.3}..{most:.3}]  \
+                "{name:<40} floor {floor:>8.1} ns  measured {measured:>8.1} ns  ratio {median:.3} [{min:.3}..{max:.3}]  \
                  {place}, {} of {total}",
                 rounds.len()
             )?;
@@ -106,12 +105,10 @@ impl fmt::Display for Report {
     }
 }
 
-fn ratios(rounds: &[Round]) -> Vec<f64> {
-    sorted(rounds, |round| round.measured / round.floor)
+fn ratios(rounds: &[Round]) -> Spread {
+    spread(rounds, |round| round.measured / round.floor)
 }
 
-fn sorted(rounds: &[Round], of: fn(&Round) -> f64) -> Vec<f64> {
-    let mut all: Vec<f64> = rounds.iter().map(of).collect();
-    all.sort_by(f64::total_cmp);
-    all
+fn spread(rounds: &[Round], of: fn(&Round) -> f64) -> Spread {
+    Spread::of(rounds.iter().map(of)).expect("a group has a round")
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bellwire_floor::Spread;
 use serde::{Deserialize, Serialize};
 
 use crate::contender::About;
-use crate::spread::Spread;
 use crate::system::{State, System};
 
 /// The number of this layout.

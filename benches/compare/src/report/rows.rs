@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellwire_floor::Spread;
 use bellwire_floor::placement::Placement;
 
 use super::model::{Latency, Lost, Measured, Row};
@@ -9,7 +10,6 @@ use crate::hist;
 use crate::order::Pace;
 use crate::run::{Kept, Plan, Rounds};
 use crate::scenario::Scenario;
-use crate::spread::Spread;
 
 /// Rounds that a row has at least, to be published.
 pub(crate) const ROUNDS: usize = 5;

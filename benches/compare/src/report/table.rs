@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use bellwire_cli::out::{nanos, rate, whole_bytes};
+use bellwire_floor::Spread;
 
 use super::model::{Attempt, Lost, Measured, Report, Row};
 use crate::contender::VALIDATION;
-use crate::spread::Spread;
 
 /// All scenarios, a line for each contender.
 pub(crate) fn text(report: &Report) -> String {

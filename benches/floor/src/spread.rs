@@ -4,20 +4,23 @@ use serde::{Deserialize, Serialize};
 
 /// Of at least one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spread {
-    pub(crate) min: f64,
-    pub(crate) median: f64,
-    pub(crate) max: f64,
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The middle one, or the mean of the middle two.
+    pub median: f64,
+    /// The most.
+    pub max: f64,
     /// The least and the most of the middle half.
-    pub(crate) middle: (f64, f64),
+    pub middle: (f64, f64),
 }
 
 /// The most by which the middle rounds of a row may differ.
-pub(crate) const AGREED: f64 = 1.35;
+const AGREED: f64 = 1.35;
 
 impl Spread {
     /// `None` of nothing.
-    pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> =
             samples.into_iter().filter(|sample| sample.is_finite()).collect();
         samples.sort_by(f64::total_cmp);
@@ -33,7 +36,7 @@ impl Spread {
     }
 
     /// Whether the middle rounds agree.
-    pub(crate) fn is_stable(&self) -> bool {
+    pub fn is_stable(&self) -> bool {
         self.middle.1 <= self.middle.0 * AGREED
     }
 }
