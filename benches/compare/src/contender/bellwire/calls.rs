@@ -2,21 +2,9 @@
 
 use bellwire::{Client, Message, Payload, Service, Session};
 
-use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
+use super::{ANSWERS_WITHIN, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters, put};
-use crate::load::Case;
-
-/// A connected client, of calls or of requests that nobody answers.
-pub(super) struct Caller<S: Service> {
-    client: Client<S>,
-}
-
-impl<S: Service> Caller<S> {
-    pub(super) fn connect(case: &Case) -> Outcome<Self> {
-        Ok(Self { client: connected(case)? })
-    }
-}
 
 /// Requests that are bytes, and how those are sent.
 pub(super) trait Request: Message {
@@ -69,24 +57,25 @@ request!([const N: usize] [u8; N], |session, bytes| session, bytes.try_into()?);
 // They go as they are: a payload of them would be a copy.
 request!([] Payload, |session, bytes| session.raw(), bytes);
 
-impl<S: Service> contender::Client for Caller<S>
+/// Of calls, or of requests that nobody answers.
+impl<S: Service> contender::Client for Client<S>
 where
     S::Request: Request,
     S::Response: AsRef<[u8]>,
 {
     #[inline]
     fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        S::Request::call(session_of(&mut self.client)?, request, answer)
+        S::Request::call(session_of(self)?, request, answer)
     }
 
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        S::Request::submit(session_of(&mut self.client)?, request)
+        S::Request::submit(session_of(self)?, request)
     }
 
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        let session = session_of(&mut self.client)?;
+        let session = session_of(self)?;
         let response = match session.try_reply()? {
             Some((_, response)) => response?,
             None => session.wait_reply(ANSWERS_WITHIN)?.1?,
@@ -96,18 +85,18 @@ where
 
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        S::Request::post(session_of(&mut self.client)?, message)
+        S::Request::post(session_of(self)?, message)
     }
 
     fn settle(&mut self) -> Outcome<()> {
-        Ok(session_of(&mut self.client)?.flush(ANSWERS_WITHIN)?)
+        Ok(session_of(self)?.flush(ANSWERS_WITHIN)?)
     }
 
     fn trim(&mut self) -> Outcome<()> {
-        Ok(session_of(&mut self.client)?.trim()?)
+        Ok(session_of(self)?.trim()?)
     }
 
     fn counters(&mut self) -> Counters {
-        counters_of(&mut self.client)
+        counters_of(self)
     }
 }

@@ -44,25 +44,19 @@ impl Publishers {
     }
 }
 
-/// A subscriber.
-pub(super) struct Reader<const N: usize> {
-    subscriber: Subscriber<Message<N>>,
-}
-
-impl<const N: usize> Reader<N> {
-    pub(super) fn new(case: &Case) -> Self {
-        let mut subscriber = Subscriber::new(&RunDir::new(case.dir()), Start::Now);
-        while !subscriber.is_following() && subscriber.try_next().is_ok() {
-            std::thread::yield_now();
-        }
-        Self { subscriber }
+/// A subscriber that follows its publisher.
+pub(super) fn subscriber<const N: usize>(case: &Case) -> Subscriber<Message<N>> {
+    let mut subscriber = Subscriber::new(&RunDir::new(case.dir()), Start::Now);
+    while !subscriber.is_following() && subscriber.try_next().is_ok() {
+        std::thread::yield_now();
     }
+    subscriber
 }
 
-impl<const N: usize> contender::Client for Reader<N> {
+impl<const N: usize> contender::Client for Subscriber<Message<N>> {
     #[inline]
     fn event(&mut self, into: &mut [u8]) -> Outcome<usize> {
-        match self.subscriber.next(Some(PATIENCE))? {
+        match self.next(Some(PATIENCE))? {
             Some(Delivery::Event { event, .. }) => contender::put(&event, into),
             _ => Err("an event was lost: do not use these figures".into()),
         }

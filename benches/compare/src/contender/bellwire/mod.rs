@@ -11,12 +11,13 @@ mod tasks;
 
 use std::time::Duration;
 
-use bellwire::{Backpressure, HandlerError, Session};
-use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerConfig, Service};
+use bellwire::{
+    Backpressure, Client, ClientConfig, HandlerError, Payload, Publisher, RunDir, Server,
+    ServerConfig, Service, Session, SnapshotCache,
+};
 use bellwire_cgroups::CgroupsSnapshot;
 
 pub(super) use batched::Batched;
-use calls::Caller;
 pub(super) use configured::{Configured, Uring, Workers};
 pub(super) use tasks::Tasks;
 
@@ -118,23 +119,21 @@ impl Contender for Bellwire {
         match case.load.work {
             Work::Batches { .. } => measure.run(|| batches::Caller::connect(case)),
             Work::Refresh { .. } | Work::LookUp { .. } => {
-                measure.run(|| Ok(snapshot::Reader::new(case)))
+                measure.run(|| Ok(SnapshotCache::<CgroupsSnapshot>::new(&RunDir::new(case.dir()))))
             }
-            Work::Events { size: 1024 } => measure.run(|| Ok(events::Reader::<1024>::new(case))),
-            Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(case))),
+            Work::Events { size: 1024 } => measure.run(|| Ok(events::subscriber::<1024>(case))),
+            Work::Events { .. } => measure.run(|| Ok(events::subscriber::<64>(case))),
             Work::Stream { size } | Work::OneWay { size } => match size {
-                64 => measure.run(|| Caller::<Sink<64>>::connect(case)),
-                1024 => measure.run(|| Caller::<Sink<1024>>::connect(case)),
-                _ => measure.run(|| Caller::<SinkBytes>::connect(case)),
+                64 => measure.run(|| connected::<Sink<64>>(case)),
+                1024 => measure.run(|| connected::<Sink<1024>>(case)),
+                _ => measure.run(|| connected::<SinkBytes>(case)),
             },
-            Work::Calls { size: 8, .. } => measure.run(|| Caller::<Echo<8>>::connect(case)),
+            Work::Calls { size: 8, .. } => measure.run(|| connected::<Echo<8>>(case)),
             Work::Calls { size: 64, .. } | Work::Sessions { .. } | Work::Connect => {
-                measure.run(|| Caller::<Echo<64>>::connect(case))
+                measure.run(|| connected::<Echo<64>>(case))
             }
-            Work::Calls { size: 1024, .. } => measure.run(|| Caller::<Echo<1024>>::connect(case)),
-            Work::Calls { .. } | Work::Grow { .. } => {
-                measure.run(|| Caller::<EchoBytes>::connect(case))
-            }
+            Work::Calls { size: 1024, .. } => measure.run(|| connected::<Echo<1024>>(case)),
+            Work::Calls { .. } | Work::Grow { .. } => measure.run(|| connected::<EchoBytes>(case)),
         }
     }
 }

@@ -41,23 +41,19 @@ impl Contender for Buffered {
     fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
         measure.run(|| {
             let (_, to) = UnixStream::connect(case)?;
-            Ok(Writer { to: BufWriter::with_capacity(BUFFER, to) })
+            Ok(BufWriter::with_capacity(BUFFER, to))
         })
     }
 }
 
-struct Writer {
-    to: BufWriter<net::UnixStream>,
-}
-
-impl Client for Writer {
+impl Client for BufWriter<net::UnixStream> {
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        self.to.write_all(&u32::try_from(message.len())?.to_le_bytes())?;
-        Ok(self.to.write_all(message)?)
+        self.write_all(&u32::try_from(message.len())?.to_le_bytes())?;
+        Ok(self.write_all(message)?)
     }
 
     fn settle(&mut self) -> Outcome<()> {
-        Ok(self.to.flush()?)
+        Ok(Write::flush(self)?)
     }
 }
