@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ::iceoryx2::prelude::Node;
 
 use super::form::{ClientOf, Form, Pending, Requests};
-use super::serving::{End, Ready, Serving};
+use super::serving::Serving;
 use super::wait::Wait;
 use super::{Ipc, greet, name, node, queue};
 use crate::Outcome;
@@ -15,38 +15,28 @@ use crate::load::Case;
 use crate::measure::Measure;
 
 pub(super) fn serve<F: Form + ?Sized, W: Wait>(case: &Case, handler: Handler) -> Outcome<Serving> {
-    let at = case.clone();
-    let serving = Serving::start(move |end, ready| answer::<F, W>(&at, handler, &end, &ready))?;
-    let case = case.clone();
-    Ok(serving.woken_by(move || W::wake_to_end(&case)))
-}
-
-fn answer<F: Form + ?Sized, W: Wait>(
-    case: &Case,
-    handler: Handler,
-    end: &End,
-    ready: &Ready,
-) -> Outcome<()> {
-    let node = node()?;
-    let server = F::server(&open::<F>(&node, case)?, case.load.longest())?;
-    let mut wait = W::of_server(&node, case)?;
-    ready.send(())?;
-    let is_one_way = case.load.is_one_way();
-    let mut greeted = None;
-    while !end.has_come() {
-        while let Some(active) = F::next(&server)? {
-            let from = active.origin();
-            if is_one_way && greeted == Some(from) {
-                handler.take(F::request(&active));
-            } else {
-                F::answer(&active, handler)?;
-                wait.ring_client(&node, case, from.value())?;
-                greeted = Some(from);
+    let (at, case) = (case.clone(), case.clone());
+    let serving = Serving::start(move || {
+        let node = node()?;
+        let server = F::server(&open::<F>(&node, &at)?, at.load.longest())?;
+        let mut wait = W::of_server(&node, &at)?;
+        let is_one_way = at.load.is_one_way();
+        let mut greeted = None;
+        Ok(move || {
+            while let Some(active) = F::next(&server)? {
+                let from = active.origin();
+                if is_one_way && greeted == Some(from) {
+                    handler.take(F::request(&active));
+                } else {
+                    F::answer(&active, handler)?;
+                    wait.ring_client(&node, &at, from.value())?;
+                    greeted = Some(from);
+                }
             }
-        }
-        wait.pause(&mut 0, &mut 0)?;
-    }
-    Ok(())
+            wait.pause(&mut 0, &mut 0)
+        })
+    })?;
+    Ok(serving.woken_by(move || W::wake_to_end(&case)))
 }
 
 pub(super) fn measure<F: Form + ?Sized, W: Wait>(case: &Case, measure: Measure<'_>) -> Outcome<()> {

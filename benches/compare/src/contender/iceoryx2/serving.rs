@@ -1,7 +1,7 @@
 //! The thread of a server: the library's ports do not leave the thread that has created them.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -9,25 +9,11 @@ use ::iceoryx2::port::update_connections::UpdateConnections;
 use ::iceoryx2::prelude::Node;
 use bellwire_floor::sync::{AtomicU32, Ordering};
 
-use super::form::{Form, PublisherOf, Topic};
+use super::form::{Form, Topic};
 use super::{Ipc, node, problem};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::contender::Server;
-
-/// Tells the thread when to end.
-#[derive(Clone, Default)]
-pub(super) struct End(Arc<AtomicU32>);
-
-impl End {
-    #[inline]
-    pub(super) fn has_come(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-}
-
-/// Reports that clients may connect.
-pub(super) type Ready = SyncSender<()>;
 
 /// What to publish.
 enum Work {
@@ -40,21 +26,29 @@ type Publication = (Work, SyncSender<()>);
 
 /// The thread, which ends and releases what it has when this is dropped.
 pub(in crate::contender) struct Serving {
-    end: End,
+    /// Not 0 once it is to end.
+    end: Arc<AtomicU32>,
     thread: Option<JoinHandle<Outcome<()>>>,
     wake: Option<Box<dyn Fn() -> Outcome<()>>>,
     sender: Option<SyncSender<Publication>>,
 }
 
 impl Serving {
-    /// Starts it, and waits until it is ready.
-    pub(super) fn start(
-        serve: impl FnOnce(End, Ready) -> Outcome<()> + Send + 'static,
+    /// Starts it, and waits until `open` has opened the ports; then it does turn after turn.
+    pub(super) fn start<T: FnMut() -> Outcome<()> + 'static>(
+        open: impl FnOnce() -> Outcome<T> + Send + 'static,
     ) -> Outcome<Self> {
-        let (end, (ready, is_ready)) = (End::default(), mpsc::sync_channel(1));
-        let told = end.clone();
+        let (end, (ready, is_ready)) = (Arc::new(AtomicU32::new(0)), mpsc::sync_channel(1));
+        let told = Arc::clone(&end);
         let builder = thread::Builder::new().name("iceoryx2".to_owned());
-        let thread = builder.spawn(move || serve(told, ready))?;
+        let thread = builder.spawn(move || {
+            let mut turn = open()?;
+            ready.send(())?;
+            while told.load(Ordering::Relaxed) == 0 {
+                turn()?;
+            }
+            Ok(())
+        })?;
         if is_ready.recv().is_err() {
             return match thread.join() {
                 Ok(Err(error)) => Err(error),
@@ -70,13 +64,31 @@ impl Serving {
         longest: usize,
         open: impl FnOnce(&Node<Ipc>) -> Outcome<Topic<F>> + Send + 'static,
     ) -> Outcome<Self> {
-        let (sender, publications) = mpsc::sync_channel(1);
-        let mut serving = Self::start(move |_, ready| {
+        let (sender, publications) = mpsc::sync_channel::<Publication>(1);
+        let mut serving = Self::start(move || {
             let node = node()?;
-            let topic = open(&node)?;
-            let publisher = F::publisher(&topic, longest)?;
-            ready.send(())?;
-            publish::<F>(&publisher, &publications, soon)
+            let publisher = F::publisher(&open(&node)?, longest)?;
+            Ok(move || {
+                let _kept = &node;
+                match publications.recv_timeout(soon) {
+                    Ok((work, done)) => {
+                        match work {
+                            Work::Snapshot(snapshot) => F::publish(&publisher, &snapshot, |_| ())?,
+                            Work::Events(mut burst) => {
+                                while let Some(event) = burst.next() {
+                                    F::publish(&publisher, event, |_| ())?;
+                                }
+                            }
+                        }
+                        Ok(done.send(())?)
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        publisher.update_connections().map_err(problem("find new readers"))
+                    }
+                    // The end has come before.
+                    Err(RecvTimeoutError::Disconnected) => Ok(()),
+                }
+            })
         })?;
         serving.sender = Some(sender);
         Ok(serving)
@@ -96,32 +108,6 @@ impl Serving {
     }
 }
 
-/// Until the other end of `publications` is gone.
-fn publish<F: Form + ?Sized>(
-    publisher: &PublisherOf<F>,
-    publications: &Receiver<Publication>,
-    soon: Duration,
-) -> Outcome<()> {
-    loop {
-        match publications.recv_timeout(soon) {
-            Ok((Work::Snapshot(snapshot), done)) => {
-                F::publish(publisher, &snapshot, |_| ())?;
-                done.send(())?;
-            }
-            Ok((Work::Events(mut burst), done)) => {
-                while let Some(event) = burst.next() {
-                    F::publish(publisher, event, |_| ())?;
-                }
-                done.send(())?;
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                publisher.update_connections().map_err(problem("find new readers"))?;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-    }
-}
-
 impl Server for Serving {
     fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
         self.have_published(Work::Snapshot(snapshot.to_vec()))
@@ -134,7 +120,7 @@ impl Server for Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.end.0.store(1, Ordering::Relaxed);
+        self.end.store(1, Ordering::Relaxed);
         self.sender = None;
         if self.wake.as_ref().is_some_and(|wake| wake().is_err()) {
             return;

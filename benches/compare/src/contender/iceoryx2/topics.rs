@@ -7,7 +7,7 @@ use ::iceoryx2::prelude::Node;
 use bellwire_cgroups::View;
 
 use super::form::{Form, PublisherOf, SampleOf, SubscriberOf, Topic};
-use super::serving::{End, Ready, Serving};
+use super::serving::Serving;
 use super::wait::{Polling, Wait};
 use super::{Ipc, QUEUE, greet, name, node, problem, queue};
 use crate::Outcome;
@@ -68,35 +68,27 @@ impl Setup {
 
 pub(super) fn serve<F: Form + ?Sized>(case: &Case, handler: Handler) -> Outcome<Serving> {
     let case = case.clone();
-    Serving::start(move |end, ready| answer::<F>(&case, handler, &end, &ready))
-}
-
-fn answer<F: Form + ?Sized>(
-    case: &Case,
-    handler: Handler,
-    end: &End,
-    ready: &Ready,
-) -> Outcome<()> {
-    let (node, [requests, answers]) = (node()?, both_ways(&case.load));
-    let requests = requests.subscriber::<F>(&node, case)?;
-    let answers = F::publisher(&answers.open::<F>(&node, case)?, case.load.longest())?;
-    let mut wait = Polling::server(&case.load);
-    ready.send(())?;
-    let is_one_way = case.load.is_one_way();
-    let mut greeted = None;
-    while !end.has_come() {
-        while let Some(sample) = F::sample(&requests)? {
-            let (request, from) = (F::bytes(&sample), sample.origin());
-            if is_one_way && greeted == Some(from) {
-                handler.take(request);
-            } else {
-                F::publish(&answers, request, |answer| handler.answer(answer))?;
-                greeted = Some(from);
+    Serving::start(move || {
+        let (node, [requests, answers]) = (node()?, both_ways(&case.load));
+        let requests = requests.subscriber::<F>(&node, &case)?;
+        let answers = F::publisher(&answers.open::<F>(&node, &case)?, case.load.longest())?;
+        let mut wait = Polling::server(&case.load);
+        let is_one_way = case.load.is_one_way();
+        let mut greeted = None;
+        Ok(move || {
+            let _kept = &node;
+            while let Some(sample) = F::sample(&requests)? {
+                let (request, from) = (F::bytes(&sample), sample.origin());
+                if is_one_way && greeted == Some(from) {
+                    handler.take(request);
+                } else {
+                    F::publish(&answers, request, |answer| handler.answer(answer))?;
+                    greeted = Some(from);
+                }
             }
-        }
-        wait.pause(&mut 0, &mut 0)?;
-    }
-    Ok(())
+            wait.pause(&mut 0, &mut 0)
+        })
+    })
 }
 
 /// Publishes events. A new reader is found within a millisecond.
