@@ -70,11 +70,10 @@ pub fn spawn(
         .stdin(OwnedFd::from(theirs))
         .spawn()
         .map_err(Error::system("start a peer process"))?;
-    let pid = Pid::from_child(&process);
+    let pidfd = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())
+        .map_err(Error::system("open a pidfd"))?;
     CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).push(process.id());
-    let mut child = Child { role, process, pidfd: None, control, watchers: Vec::new() };
-    child.pidfd =
-        Some(pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a pidfd"))?);
+    let child = Child { role, process, pidfd, control, watchers: Vec::new() };
     pass(child.control.as_fd(), descriptors).map_err(|_| child.gone())?;
     child.wait_ready()?;
     Ok(child)
@@ -99,8 +98,7 @@ pub fn preemptions() -> u64 {
 pub struct Child {
     role: &'static str,
     process: process::Child,
-    /// `None` only before `spawn` has returned.
-    pidfd: Option<OwnedFd>,
+    pidfd: OwnedFd,
     control: UnixStream,
     watchers: Vec<JoinHandle<()>>,
 }
@@ -138,8 +136,7 @@ impl Child {
     ///
     /// This ends the wait of a thread that waits for the peer without a timeout, and must not pay for one.
     pub fn watch(&mut self, died: impl FnOnce() + Send + 'static) -> Result<()> {
-        let Some(pidfd) = &self.pidfd else { return Err(self.gone()) };
-        let pidfd = pidfd.try_clone().map_err(Error::system("duplicate a pidfd"))?;
+        let pidfd = self.pidfd.try_clone().map_err(Error::system("duplicate a pidfd"))?;
         self.watchers.push(thread::spawn(move || {
             let ended = wait_readable(pidfd.as_fd(), None);
             debug_assert!(ended.is_ok(), "a pidfd can always be polled");
@@ -163,9 +160,7 @@ impl Drop for Child {
     fn drop(&mut self) {
         // Every step may find the peer dead already, which is intended.
         let _ = self.control.shutdown(Shutdown::Write);
-        let ended =
-            self.pidfd.as_ref().map(|pidfd| wait_readable(pidfd.as_fd(), Some(&END_WITHIN)));
-        if !matches!(ended, Some(Ok(true))) {
+        if !matches!(wait_readable(self.pidfd.as_fd(), Some(&END_WITHIN)), Ok(true)) {
             let _ = self.process.kill();
         }
         let _ = self.process.wait();
