@@ -22,7 +22,7 @@ use super::{Error, Result};
 /// The distance that keeps two words out of each other's cache lines, adjacent-line prefetch included.
 pub const LINE: usize = 128;
 
-/// A memfd or a file that both ends have mapped, to read and write, for as long as one [`Word`] or [`Slots`] of it lives.
+/// A memfd or a file that both ends have mapped, to read and write, for as long as a `Word` or `Slots` of it lives.
 #[derive(Clone)]
 pub struct Region {
     map: Arc<MmapRaw>,
@@ -58,7 +58,7 @@ impl Region {
     }
 
     /// The word at `offset`.
-    pub fn word<T: SharedWord>(&self, offset: usize) -> Result<Word<T>> {
+    pub(super) fn word<T: SharedWord>(&self, offset: usize) -> Result<Word<T>> {
         let at = self.span(offset, size_of::<T>())?.cast::<T>();
         if !at.is_aligned() {
             return Err(Error::arguments("a word that is not aligned"));
@@ -67,7 +67,7 @@ impl Region {
     }
 
     /// `count` slots of `size` bytes from `offset` on; `count` is a power of two.
-    pub fn slots(&self, offset: usize, size: usize, count: usize) -> Result<Slots> {
+    pub(super) fn slots(&self, offset: usize, size: usize, count: usize) -> Result<Slots> {
         let stride = size.next_multiple_of(64);
         let len = stride.checked_mul(count).ok_or_else(|| Error::arguments("too many slots"))?;
         if !count.is_power_of_two() {
@@ -95,12 +95,12 @@ impl fmt::Debug for Region {
 }
 
 /// An atomic that two processes may share: it has no invalid bit pattern.
-pub trait SharedWord: Sync + sealed::Sealed {}
+pub(super) trait SharedWord: Sync {}
 impl SharedWord for AtomicU32 {}
 impl SharedWord for AtomicU64 {}
 
 /// One atomic in a [`Region`].
-pub struct Word<T> {
+pub(super) struct Word<T> {
     at: NonNull<T>,
     map: Arc<MmapRaw>,
     kind: PhantomData<T>,
@@ -128,7 +128,7 @@ impl<T> Clone for Word<T> {
 /// Room for messages of one size in a [`Region`]; a position counts messages and wraps around the slots.
 ///
 /// A [`Word`], released by one side and acquired by the other, decides which side may access a slot.
-pub struct Slots {
+pub(super) struct Slots {
     at: NonNull<u8>,
     size: usize,
     stride: usize,
@@ -142,13 +142,13 @@ unsafe impl Send for Slots {}
 
 impl Slots {
     /// How many messages fit.
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.mask + 1
     }
 
     /// Copies a message in.
     #[inline]
-    pub fn put(&self, position: u64, from: &[u8]) {
+    pub(super) fn put(&self, position: u64, from: &[u8]) {
         let len = from.len().min(self.size);
         // SAFETY: `slot` has `size` bytes in the map, `from` is private memory; the peer leaves the slot alone.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.slot(position), len) }
@@ -156,7 +156,7 @@ impl Slots {
 
     /// Copies a message out.
     #[inline]
-    pub fn take(&self, position: u64, into: &mut [u8]) {
+    pub(super) fn take(&self, position: u64, into: &mut [u8]) {
         let len = into.len().min(self.size);
         // SAFETY: `slot` has `size` bytes in the map, `into` is private memory; the peer leaves the slot alone.
         unsafe { ptr::copy_nonoverlapping(self.slot(position), into.as_mut_ptr(), len) }
@@ -168,10 +168,4 @@ impl Slots {
         let index = usize::try_from(position & self.mask).unwrap_or(0);
         self.at.as_ptr().wrapping_add(index * self.stride)
     }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::AtomicU32 {}
-    impl Sealed for super::AtomicU64 {}
 }
