@@ -69,7 +69,7 @@ impl Kind {
             Self::Bulk { size } => bulks(cpus, size)?,
             Self::Snapshot { cgroups } => bulks(cpus, snapshot_len(cgroups)?)?,
             Self::Futex { gap } => spaced(futex::Floor::start(cpus)?, gap),
-            Self::FutexSameCpu => in_a_row(futex::Floor::start(Cpus::same()?)?),
+            Self::FutexSameCpu => in_a_row(futex::Floor::start(cpus.same())?),
             Self::Connect => connect(cpus)?,
             Self::Grow { size } => grow(cpus, size)?,
             Self::TwoLoads => {
@@ -103,13 +103,10 @@ impl Kind {
                 ("bare eventfd, read", spaced(eventfd::Floor::start(cpus)?, gap)),
                 ("bare eventfd, epoll", spaced(eventfd::Epoll::start(cpus)?, gap)),
             ],
-            Self::FutexSameCpu => {
-                let cpus = Cpus::same()?;
-                [
-                    ("bare eventfd, read", in_a_row(eventfd::Floor::start(cpus)?)),
-                    ("bare eventfd, epoll", in_a_row(eventfd::Epoll::start(cpus)?)),
-                ]
-            }
+            Self::FutexSameCpu => [
+                ("bare eventfd, read", in_a_row(eventfd::Floor::start(cpus.same())?)),
+                ("bare eventfd, epoll", in_a_row(eventfd::Epoll::start(cpus.same())?)),
+            ],
             _ => return Ok(Vec::new()),
         };
         Ok(others.into())

@@ -23,20 +23,14 @@ impl Cpus {
         Ok(Cpus { client, peer: allowed.next().unwrap_or(client) })
     }
 
-    /// Both ends on the first CPU.
-    pub fn same() -> Result<Cpus> {
-        let Cpus { client, .. } = Cpus::pick()?;
-        Ok(Cpus { client, peer: client })
+    /// Both ends on the client's CPU.
+    pub fn same(self) -> Cpus {
+        Cpus { peer: self.client, ..self }
     }
 
-    /// Whether both ends share one CPU, so that neither may spin.
-    pub fn alone(self) -> bool {
-        self.client == self.peer
-    }
-
-    /// [`Error::OneCpu`] if the two ends share one.
+    /// [`Error::OneCpu`] if the two ends share one, so that neither may spin.
     pub fn two(self) -> Result<Cpus> {
-        if self.alone() { Err(Error::OneCpu) } else { Ok(self) }
+        if self.client == self.peer { Err(Error::OneCpu) } else { Ok(self) }
     }
 
     /// Keeps the calling thread, and threads that it starts later, on the client's CPU.

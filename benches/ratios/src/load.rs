@@ -47,8 +47,8 @@ impl Pair {
             Load::Hot | Load::Stream => SpinPolicy { max: long, worth: long },
             _ => SpinPolicy::NEVER,
         };
-        let peer = if load == Load::ParkedTogether { cpus.client } else { cpus.peer };
-        let provider = Provider::start(Cpus { peer, ..cpus }, spin);
+        let cpus = if load == Load::ParkedTogether { cpus.same() } else { cpus };
+        let provider = Provider::start(cpus, spin);
         Self { load, echo: provider.client(), sink: provider.client(), _provider: provider }
     }
 
