@@ -73,7 +73,7 @@ impl Kind {
             Self::Connect => connect(cpus)?,
             Self::Grow { size } => grow(cpus, size)?,
             Self::TwoLoads => {
-                let words = Words::new();
+                let words = Words::default();
                 sampled(1_000, move |n| Ok(words.loads(n)))
             }
             Self::Found { cgroups } => {

@@ -13,11 +13,6 @@ use super::sync::{AtomicU64, Ordering};
 pub struct Words([AtomicU64; 2]);
 
 impl Words {
-    /// Two that differ.
-    pub fn new() -> Self {
-        Self([AtomicU64::new(1), AtomicU64::new(2)])
-    }
-
     /// Loads both with Acquire and compares them, `n` times.
     pub fn loads(&self, n: u64) -> Duration {
         let began = Instant::now();
@@ -30,9 +25,10 @@ impl Words {
     }
 }
 
+/// Two that differ.
 impl Default for Words {
     fn default() -> Self {
-        Self::new()
+        Self([AtomicU64::new(1), AtomicU64::new(2)])
     }
 }
 

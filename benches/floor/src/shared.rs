@@ -6,7 +6,6 @@
 //!
 //! Nothing is sealed: both ends are this very binary, and a floor is the cost with full trust.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +22,7 @@ use super::{Error, Result};
 pub const LINE: usize = 128;
 
 /// A memfd or a file that both ends have mapped, to read and write, for as long as a `Word` or `Slots` of it lives.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Region {
     map: Arc<MmapRaw>,
     memfd: Arc<OwnedFd>,
@@ -85,12 +84,6 @@ impl Region {
         }
         let at = NonNull::new(self.map.as_mut_ptr().wrapping_add(offset));
         at.ok_or_else(|| Error::arguments("a map at address zero"))
-    }
-}
-
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("len", &self.map.len()).finish_non_exhaustive()
     }
 }
 

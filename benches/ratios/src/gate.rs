@@ -104,7 +104,7 @@ fn refresh_unchanged(cpus: Cpus) -> Result<Report, Failure> {
     const REFRESHES: u64 = 500_000;
     let provider = Provider::start(cpus, SpinPolicy::default());
     let mut cache = provider.cache();
-    let words = Words::new();
+    let words = Words::default();
     let mut refresh = || assert_eq!(black_box(&mut cache).refresh().unwrap(), Refreshed::Unchanged);
     compare(
         "refresh, unchanged / two loads",
