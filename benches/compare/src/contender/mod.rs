@@ -307,12 +307,12 @@ pub(crate) struct Entry {
 
 /// All of them, Bellwire first.
 pub(crate) const ALL: &[Entry] = &[
-    Entry::of::<bellwire::Bellwire>(),
+    Entry::of::<bellwire::Bellwire<bellwire::Defaults>>(),
     Entry::of::<bellwire::Batched>(),
     Entry::of::<bellwire_c::BellwireC>(),
     Entry::of::<bellwire::Tasks>(),
-    Entry::of::<bellwire::Configured<bellwire::Workers>>(),
-    Entry::of::<bellwire::Configured<bellwire::Uring>>(),
+    Entry::of::<bellwire::Bellwire<bellwire::Workers>>(),
+    Entry::of::<bellwire::Bellwire<bellwire::Uring>>(),
     Entry::of::<iceoryx2::Requests>(),
     Entry::of::<iceoryx2::Events>(),
     Entry::of::<iceoryx2::Topics>(),

@@ -1,46 +1,45 @@
-//! Servers that are configured otherwise than by default. Their clients are those of [`Bellwire`].
+//! How the server is configured: by default, or otherwise. Clients are the same.
 
-use std::marker::PhantomData;
+use bellwire::{Backend, ClientConfig, RunDir, Server, ServerConfig};
 
-use bellwire::{Backend, RunDir, Server, ServerConfig};
-
-use super::{Bellwire, serve_with};
 use crate::Outcome;
-use crate::contender::{self, About, Contender};
-use crate::handler::Handler;
-use crate::load::{Case, Load, Work};
-use crate::measure::Measure;
-
-/// This project, with another configuration of the server.
-pub(in crate::contender) struct Configured<S>(PhantomData<S>);
+use crate::load::{Load, Work};
 
 /// Such a configuration.
 pub(in crate::contender) trait Setup: 'static {
     const NAME: &'static str;
-    const SETTINGS: &'static str;
+
+    fn settings() -> String;
 
     fn refuses(load: &Load) -> Option<&'static str>;
 
-    fn config() -> ServerConfig;
+    fn config() -> ServerConfig {
+        ServerConfig::default()
+    }
 }
 
-impl<S: Setup> Contender for Configured<S> {
-    const NAME: &'static str = S::NAME;
+/// The library's.
+pub(in crate::contender) struct Defaults;
 
-    fn about() -> About {
-        About::of_this_project(format!("as bellwire; {}", S::SETTINGS))
+impl Setup for Defaults {
+    const NAME: &'static str = "bellwire";
+
+    fn settings() -> String {
+        let spin = ClientConfig::default().spin.max;
+        format!(
+            "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the client \
+             and eventfd for the server, spin of at most {} µs; a pipeline's lane grows at once (Backpressure::Grow)",
+            spin.as_micros()
+        )
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
-        S::refuses(load)
-    }
-
-    fn serve(case: &Case, handler: Handler) -> Outcome<impl contender::Server> {
-        serve_with(S::config(), case, handler)
-    }
-
-    fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
-        Bellwire::measure(case, measure)
+        match load.work {
+            Work::Events { size } if size != 64 && size != 1024 => {
+                Some("has events of 64 and 1024 bytes here")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -49,7 +48,10 @@ pub(in crate::contender) struct Workers;
 
 impl Setup for Workers {
     const NAME: &'static str = "bellwire-workers";
-    const SETTINGS: &'static str = "handlers run on 2 workers";
+
+    fn settings() -> String {
+        "as bellwire; handlers run on 2 workers".to_owned()
+    }
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
@@ -69,7 +71,10 @@ pub(in crate::contender) struct Uring;
 
 impl Setup for Uring {
     const NAME: &'static str = "bellwire-uring";
-    const SETTINGS: &'static str = "the server waits with io_uring";
+
+    fn settings() -> String {
+        "as bellwire; the server waits with io_uring".to_owned()
+    }
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {

@@ -9,6 +9,7 @@ mod events;
 mod snapshot;
 mod tasks;
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use bellwire::{
@@ -18,7 +19,8 @@ use bellwire::{
 use bellwire_cgroups::CgroupsSnapshot;
 
 pub(super) use batched::Batched;
-pub(super) use configured::{Configured, Uring, Workers};
+use configured::Setup;
+pub(super) use configured::{Defaults, Uring, Workers};
 pub(super) use tasks::Tasks;
 
 use super::{About, Contender, Counters};
@@ -31,8 +33,8 @@ use crate::measure::Measure;
 /// How long an answer is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// This project.
-pub(super) struct Bellwire;
+/// This project, with one configuration of the server.
+pub(super) struct Bellwire<S>(PhantomData<S>);
 
 /// Echoes messages of a fixed length.
 struct Echo<const N: usize>;
@@ -89,30 +91,19 @@ struct Running {
     events: events::Publishers,
 }
 
-impl Contender for Bellwire {
-    const NAME: &'static str = "bellwire";
+impl<S: Setup> Contender for Bellwire<S> {
+    const NAME: &'static str = S::NAME;
 
     fn about() -> About {
-        let spin = ClientConfig::default().spin.max;
-        About::of_this_project(format!(
-            "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the \
-             client and eventfd for the server, spin of at most {} µs; a \
-             pipeline's lane grows at once (Backpressure::Grow)",
-            spin.as_micros()
-        ))
+        About::of_this_project(S::settings())
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
-        match load.work {
-            Work::Events { size } if size != 64 && size != 1024 => {
-                Some("has events of 64 and 1024 bytes here")
-            }
-            _ => None,
-        }
+        S::refuses(load)
     }
 
     fn serve(case: &Case, handler: Handler) -> Outcome<impl super::Server> {
-        serve_with(ServerConfig::default(), case, handler)
+        serve_with(S::config(), case, handler)
     }
 
     fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()> {
