@@ -6,6 +6,13 @@ use crate::{Bell, Instant, OwnMemory, PeerMemory, Woken};
 ///
 /// The drivers call it at each step of a message. `now` is called only by an observer that needs the time.
 pub trait Observer {
+    /// Returns whether a request may be sampled now. One-way requests are observed only then: it costs as much as the rest
+    /// of sending one.
+    #[inline]
+    fn is_sampling(&self) -> bool {
+        false
+    }
+
     /// A request is about to be written.
     #[inline]
     fn requesting(&mut self, _now: impl FnOnce() -> Instant) {}
@@ -13,9 +20,6 @@ pub trait Observer {
     /// The request was written and ends at position `end` of the own lane.
     #[inline]
     fn requested(&mut self, _end: u64) {}
-
-    /// The request was not written; it is about to be tried again.
-    fn requests_again(&mut self) {}
 
     /// The request waited for room, and continues or not.
     fn waited_for_room(&mut self, _continues: bool) {}

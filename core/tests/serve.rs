@@ -6,7 +6,7 @@ use bellwire_core::PeerFault;
 use bellwire_core::call::{CallMachine, Outgoing};
 use bellwire_core::lane::Lanes;
 use bellwire_core::resize::{Resource, Shortage};
-use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
+use bellwire_core::serve::{Flushed, Incoming, Passed, RespondError, ServeMachine};
 use bellwire_core::wire::{CloseReason, Header, Kind, MORE, ONE_WAY, Status};
 use bellwire_sim::{Sim, SimEnd};
 use proptest::prelude::*;
@@ -33,7 +33,12 @@ impl Pair {
 
     fn respond(&mut self, id: u64, status: Status, payload: &[u8]) {
         let end = &self.ends[0];
-        self.serve.respond(&mut self.lanes, end.own(), end.peer(), id, status, payload).unwrap();
+        let (own, peer) = (end.own(), end.peer());
+        match self.serve.respond(&mut self.lanes, own, peer, id, status, payload) {
+            Err(RespondError::Full) => self.serve.respond_later(id, status, payload),
+            Err(RespondError::TooLarge) => self.respond(id, Status::TooLarge, &[]),
+            responded => responded.unwrap(),
+        }
     }
 
     fn flush(&mut self) -> bool {

@@ -247,6 +247,7 @@ fn answer(end: &mut End, lanes: &mut Lanes, serve: &mut ServeMachine, id: u64, p
         match serve.respond(lanes, &end.own, &end.peer, id, Status::Ok, payload) {
             Ok(()) => return,
             Err(RespondError::Grow(to)) => grow(end, lanes, to),
+            Err(RespondError::Full) => return serve.respond_later(id, Status::Ok, payload),
             Err(error) => panic!("{error}"),
         }
     }

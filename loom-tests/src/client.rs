@@ -38,10 +38,7 @@ impl Client {
     /// Writes a request of `len` bytes that the peer does not see yet, and returns its number.
     pub fn push(&mut self, len: usize) -> Result<u64, CallFailed> {
         let bytes = payload(self.sent + 1, len);
-        let ticket = match self.driver.try_push(&bytes) {
-            Some(ticket) => ticket,
-            None => self.driver.push(&bytes)?,
-        };
+        let ticket = self.driver.push(&bytes)?;
         self.sent += 1;
         assert_eq!(ticket.id(), self.sent);
         Ok(self.sent)

@@ -135,6 +135,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Sends a request without waiting for its answer here.
+    #[inline]
     pub(super) fn submit_alone(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallError> {
         match self.backpressure {
             Backpressure::Wait => self.submit_waiting(request, &mut Deadline::within(self.timeout)),

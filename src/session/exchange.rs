@@ -8,38 +8,42 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, LimitOwner};
 use std::time::Duration;
 
-use super::{Answer, Backpressure, Body, Outgoing, Session, check, lost, post};
+use super::{Answer, Backpressure, Body, Outgoing, Session, check, lost};
 use crate::connect::Driver;
 use crate::transport::prelude::*;
 use crate::transport::snapshot::Snapshot;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
-impl<S: Service> Session<S> {
-    /// Sends a request if that takes nothing but a record in the lane, written by [`Session::try_write`].
-    #[inline]
-    pub(crate) fn try_send(&mut self, request: &S::Request) -> Option<Ticket> {
-        let ticket = self.try_write(request)?;
-        self.publish();
-        Some(ticket)
-    }
+/// Why [`Session::write`] wrote nothing. A word, so that the result is two registers.
+#[derive(Debug)]
+pub(crate) enum Unwritten {
+    /// The request is not sure to be one record.
+    Long,
+    /// The record was refused.
+    Failed(Box<CallFailed>),
+}
 
-    /// Publishes what [`Session::try_write`] wrote.
+impl<S: Service> Session<S> {
+    /// Publishes what [`Session::write`] wrote.
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.drive.commit();
     }
 
-    /// Encodes a request and writes it, if that takes nothing but a record in the lane. Returns `None`, and writes
-    /// nothing, otherwise; [`Session::with_encoded`] continues then.
+    /// Encodes a request and writes it, if it is one record and there is room for it now. [`Session::with_encoded`] continues
+    /// otherwise.
     ///
-    /// The result is moved only in a register. A load that covers several recent stores waits until they reach the
+    /// The result is moved only in registers. A load that covers several recent stores waits until they reach the
     /// cache, and so waits for all stores before them too, including those to the lane's lines, which the peer's
     /// cache holds.
     #[inline]
-    pub(crate) fn try_write(&mut self, request: &S::Request) -> Option<Ticket> {
+    pub(crate) fn write<const ONE_WAY: bool>(
+        &mut self,
+        request: &S::Request,
+    ) -> Result<Ticket, Unwritten> {
         self.outbox.clear();
         if request.as_payload().is_some() {
-            return None;
+            return Err(Unwritten::Long);
         }
         self.refill_inbox();
         let bytes = match request.as_encoded() {
@@ -49,16 +53,21 @@ impl<S: Service> Session<S> {
                 &self.outbox
             }
         };
-        if bytes.len() > self.short {
-            return None;
+        if !self.is_one_record(bytes.len()) {
+            return Err(Unwritten::Long);
         }
-        let ticket = self.drive.try_push(bytes)?;
-        self.sent(ticket);
-        Some(ticket)
+        let bytes = call::Outgoing::from(bytes);
+        let ticket = self.drive.push(if ONE_WAY { bytes.one_way() } else { bytes })?;
+        if ONE_WAY {
+            self.posted();
+        } else {
+            self.sent(ticket);
+        }
+        Ok(ticket)
     }
 
-    /// Passes the bytes of a request to `send`: in place, or in the outbox, where the preceding
-    /// [`Session::try_write`] of this request left them.
+    /// Passes the bytes of a request to `send`: in place, or in the outbox, where the preceding [`Session::write`] of this
+    /// request left them.
     pub(crate) fn with_encoded<T>(
         &mut self,
         request: &S::Request,
@@ -103,15 +112,7 @@ impl<S: Service> Session<S> {
         request: Outgoing<'_>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        self.exchange_until(request, &mut Deadline::within(timeout))
-    }
-
-    #[inline]
-    pub(super) fn exchange_until(
-        &mut self,
-        request: Outgoing<'_>,
-        until: &mut Deadline,
-    ) -> Result<Answer, CallError> {
+        let until = &mut Deadline::within(timeout);
         let sent = self.submit_waiting(request, until);
         let ticket = sent.map_err(|error| self.unsent(error))?;
         let answer = self.await_answer(ticket, until)?;
@@ -137,35 +138,91 @@ impl<S: Service> Session<S> {
         request: Outgoing<'_>,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        match self.try_submit(request) {
-            Some(ticket) => Ok(ticket),
-            None => self.submit_slow(request, until),
+        match request {
+            Outgoing::Bytes(bytes) if self.is_one_record(bytes.bytes().len()) => {}
+            _ => return self.submit_long(request, until),
+        }
+        match self.submit_now(request) {
+            Ok(ticket) => Ok(ticket),
+            Err(failed) => self.submit_refused(request, failed, until),
         }
     }
 
-    fn submit_slow(
+    /// Sends a request that was [not written](Session::write), waiting for room.
+    pub(super) fn submit_unwritten(
+        &mut self,
+        request: Outgoing<'_>,
+        unwritten: Unwritten,
+        until: &mut Deadline,
+    ) -> Result<Ticket, CallError> {
+        let Unwritten::Failed(failed) = unwritten else { return self.submit_long(request, until) };
+        match self.push_refused(request, *failed) {
+            Ok(ticket) => Ok(ticket),
+            Err(failed) => self.submit_refused(request, failed, until),
+        }
+    }
+
+    /// Sends a request that is not sure to be one record: in parts where it does not fit the lane.
+    #[cold]
+    fn submit_long(
         &mut self,
         request: Outgoing<'_>,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        let parts = match request {
-            Outgoing::Bytes(bytes) if !self.is_to_attach(bytes) => Some(bytes),
-            _ => None,
-        };
+        match self.parts_of(request) {
+            Some(parts) if parts.bytes().len() > self.parts_from() => {
+                self.submit_in_parts(parts, until)
+            }
+            _ => match self.submit_now(request) {
+                Ok(ticket) => Ok(ticket),
+                Err(failed) => self.submit_refused(request, failed, until),
+            },
+        }
+    }
+
+    /// Sends a request that `failed` to be sent at once, once there is room for it.
+    #[cold]
+    fn submit_refused(
+        &mut self,
+        request: Outgoing<'_>,
+        failed: CallFailed,
+        until: &mut Deadline,
+    ) -> Result<Ticket, CallError> {
         if self.backpressure == Backpressure::Fail {
-            return Ok(self.submit_now(request)?);
+            return Err(failed.into());
         }
-        if let Some(bytes) = parts.filter(|parts| parts.bytes().len() > self.parts_from()) {
-            return self.submit_in_parts(bytes, until);
-        }
-        let sent = self.waiting_for_room(until, |session| session.submit_now(request));
-        match (&sent, parts) {
+        let mut failed = Some(failed);
+        let sent = self.waiting_for_room(until, |session| match failed.take() {
+            Some(failed) => Err(failed),
+            None => session.submit_now(request),
+        });
+        match (&sent, self.parts_of(request)) {
             // At the limit of shared memory, it goes through the current lane.
             (Err(CallError::TooLarge { len, .. }), Some(bytes)) if *len <= self.max_request() => {
                 self.submit_in_parts(bytes, until)
             }
             _ => sent,
         }
+    }
+
+    /// Returns the bytes of a request that may be sent in parts.
+    fn parts_of<'r>(&self, request: Outgoing<'r>) -> Option<call::Outgoing<'r>> {
+        match request {
+            Outgoing::Bytes(bytes)
+                if self.backpressure != Backpressure::Fail && !self.is_to_attach(bytes) =>
+            {
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether a request of `len` bytes is one record of the lane, for a caller that waits, too.
+    #[inline]
+    fn is_one_record(&self, len: usize) -> bool {
+        len <= self.short
+            && (self.backpressure != Backpressure::Wait
+                || len <= self.drive.end().lanes().epoch().size.max_payload())
     }
 
     /// Sends a request in parts, waiting for room.
@@ -197,76 +254,74 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Writes a request if that takes nothing but a record in the lane. Returns `None`, and writes nothing,
-    /// otherwise.
-    #[inline]
-    fn try_push(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
-        let Outgoing::Bytes(bytes) = request else { return None };
-        if bytes.is_batch() || bytes.bytes().len() > self.short {
-            return None;
-        }
-        if bytes.is_one_way() {
-            let is_posted = post::try_post(&mut self.drive, bytes.bytes());
-            return is_posted.then(|| self.posted());
-        }
-        self.refill_inbox();
-        let ticket = self.drive.try_push(bytes.bytes())?;
-        self.sent(ticket);
-        Some(ticket)
-    }
-
-    /// Sends a request if that takes nothing but a record in the lane. Returns `None`, and sends nothing, otherwise.
-    #[inline]
-    pub(super) fn try_submit(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
-        let ticket = self.try_push(request);
-        if ticket.is_some() {
-            self.drive.commit();
-        }
-        ticket
-    }
-
     /// Sends a request, in the lane or attached, if there is room for it now.
     #[inline]
     pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        if let Some(ticket) = self.try_submit(request) {
-            return Ok(ticket);
-        }
-        self.refill_inbox();
-        let sent = match request {
-            Outgoing::Sealed { memory, one_way } => self.submit_sealed(memory, one_way),
-            Outgoing::Bytes(bytes) if self.is_to_attach(bytes) => self.submit_copy(bytes),
-            Outgoing::Bytes(bytes) => match self.drive.submit(bytes) {
-                Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. })))
-                    if !bytes.is_batch() =>
-                {
-                    self.submit_copy(bytes)
-                }
-                sent => sent.map_err(not_attachable),
-            },
-        };
-        let ticket = sent?;
-        self.count_sent(ticket);
+        let ticket = self.push_now(request)?;
+        self.drive.commit();
         Ok(ticket)
     }
 
-    /// Writes a request if there is room for it now; a caller with several publishes them together.
+    /// Writes a request if there is room for it now; a caller with several publishes them together. One that is attached is
+    /// published.
     #[inline]
     pub(super) fn push_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        if let Some(ticket) = self.try_push(request) {
-            return Ok(ticket);
-        }
-        let Outgoing::Bytes(bytes) = request else { return self.submit_now(request) };
-        if self.is_to_attach(bytes) {
-            return self.submit_now(request);
-        }
         self.refill_inbox();
-        let ticket = match self.drive.push(bytes) {
-            Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. }))) => {
-                return self.submit_now(request);
-            }
-            sent => sent?,
+        let bytes = match request {
+            Outgoing::Bytes(bytes) if !self.is_to_attach(bytes) => bytes,
+            _ => return self.push_attached(request),
         };
-        self.sent(ticket);
+        match self.drive.push(bytes) {
+            Ok(ticket) => {
+                self.count_sent(ticket);
+                Ok(ticket)
+            }
+            Err(failed) => self.push_refused(request, failed),
+        }
+    }
+
+    /// Writes a request that was [not written](Session::write), in the lane or attached, if there is room for it now.
+    pub(crate) fn push_unwritten(
+        &mut self,
+        request: Outgoing<'_>,
+        unwritten: Unwritten,
+    ) -> Result<Ticket, CallFailed> {
+        match unwritten {
+            Unwritten::Long => self.push_now(request),
+            Unwritten::Failed(failed) => self.push_refused(request, *failed),
+        }
+    }
+
+    /// Attaches a request that `failed` because no lane holds it.
+    #[cold]
+    fn push_refused(
+        &mut self,
+        request: Outgoing<'_>,
+        failed: CallFailed,
+    ) -> Result<Ticket, CallFailed> {
+        match failed {
+            CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
+                match request {
+                    // Batches are never attached.
+                    Outgoing::Bytes(bytes) if bytes.is_batch() => {
+                        let owner = LimitOwner::Own;
+                        let too_large = PushError::TooLarge { len, limit, owner };
+                        Err(CallFailed::Submit(SubmitError::Push(too_large)))
+                    }
+                    _ => self.push_attached(request),
+                }
+            }
+            failed => Err(failed),
+        }
+    }
+
+    #[cold]
+    fn push_attached(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        let ticket = match request {
+            Outgoing::Sealed { memory, one_way } => self.submit_sealed(memory, one_way)?,
+            Outgoing::Bytes(bytes) => self.submit_copy(bytes)?,
+        };
+        self.count_sent(ticket);
         Ok(ticket)
     }
 
@@ -509,13 +564,9 @@ impl<S: Service> Session<S> {
     }
 }
 
-/// Replaces the error of a batch that no lane holds: batches are never attached.
-pub(super) fn not_attachable(failed: CallFailed) -> CallFailed {
-    match failed {
-        CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
-            let owner = LimitOwner::Own;
-            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, owner }))
-        }
-        failed => failed,
+impl From<CallFailed> for Unwritten {
+    #[cold]
+    fn from(failed: CallFailed) -> Self {
+        Self::Failed(Box::new(failed))
     }
 }

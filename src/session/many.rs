@@ -68,11 +68,16 @@ impl<S: Service> Session<S> {
                 let Some((number, request)) = next.take().or_else(|| requests.next()) else {
                     break;
                 };
-                if let Some(ticket) = self.try_write(request) {
-                    in_flight.push_back((ticket, number));
-                    continue;
-                }
-                let sent = self.with_encoded(request, |session, bytes| Ok(session.push_now(bytes)));
+                let unwritten = match self.write::<false>(request) {
+                    Ok(ticket) => {
+                        in_flight.push_back((ticket, number));
+                        continue;
+                    }
+                    Err(unwritten) => unwritten,
+                };
+                let sent = self.with_encoded(request, |session, bytes| {
+                    Ok(session.push_unwritten(bytes, unwritten))
+                });
                 match sent? {
                     Ok(ticket) => in_flight.push_back((ticket, number)),
                     Err(CallFailed::Submit(

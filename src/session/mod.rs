@@ -220,11 +220,14 @@ impl<S: Service> Session<S> {
         request: &S::Request,
         until: &mut Deadline,
     ) -> Result<S::Response, CallError> {
-        let ticket = match self.try_send(request) {
-            Some(ticket) => ticket,
-            None => {
-                self.submit_encoded(request, |session, bytes| session.submit_waiting(bytes, until))?
+        let ticket = match self.write::<false>(request) {
+            Ok(ticket) => {
+                self.publish();
+                ticket
             }
+            Err(unwritten) => self.submit_encoded(request, |session, bytes| {
+                session.submit_unwritten(bytes, unwritten, until)
+            })?,
         };
         match self.await_fast(ticket, until)? {
             Some(len) => self.open_inbox(ticket, len),
@@ -247,9 +250,20 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
     pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        match self.try_send(request) {
-            Some(ticket) => Ok(ticket),
-            None => self.submit_encoded(request, Self::submit_alone),
+        match self.write::<false>(request) {
+            Ok(ticket) => {
+                self.publish();
+                Ok(ticket)
+            }
+            Err(unwritten) => self.submit_encoded(request, |session, bytes| {
+                if session.backpressure == Backpressure::Wait {
+                    let mut until = Deadline::within(session.timeout);
+                    return session.submit_unwritten(bytes, unwritten, &mut until);
+                }
+                let ticket = session.push_unwritten(bytes, unwritten)?;
+                session.publish();
+                Ok(ticket)
+            }),
         }
     }
 

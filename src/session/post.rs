@@ -8,9 +8,9 @@ use bellwire_core::call::Ticket;
 
 #[cfg(feature = "tokio")]
 use super::Packed;
-use super::{Driver, Outgoing, Session};
+use super::{Outgoing, Session};
 use crate::transport::prelude::*;
-use crate::{CallError, Message, Service};
+use crate::{CallError, Service};
 
 impl<S: Service> Session<S> {
     /// Sends a one-way request: the provider's handler runs, and no answer is sent. Returns as soon as it is written:
@@ -54,31 +54,18 @@ impl<S: Service> Session<S> {
     /// [`CallError::Deadline`] after waiting for room in vain, [`CallError::WouldBlock`] with [`Backpressure::Fail`](crate::Backpressure::Fail);
     /// [`CallError`] of a session that is over. No handler runs for the request.
     pub fn post(&mut self, request: &S::Request) -> Result<(), CallError> {
-        if let Some(bytes) = request.as_encoded() {
-            return self.post_bytes(bytes);
-        }
         self.check_here()?;
-        if self.try_post(request) {
-            return Ok(());
+        match self.write::<true>(request) {
+            Ok(_) => {
+                self.publish();
+                Ok(())
+            }
+            Err(unwritten) => self.with_encoded(request, |session, request| {
+                let mut until = Deadline::within(session.timeout);
+                let sent = session.submit_unwritten(request.one_way(), unwritten, &mut until);
+                sent.map(|_| ()).map_err(|error| session.unsent(error))
+            }),
         }
-        self.with_encoded(request, Self::post_waiting)
-    }
-
-    /// Encodes a request, and posts it if that takes nothing but a record in the lane. Returns false, and writes nothing,
-    /// otherwise; [`Session::with_encoded`] continues then.
-    #[inline]
-    fn try_post(&mut self, request: &S::Request) -> bool {
-        self.outbox.clear();
-        if request.as_payload().is_some() {
-            return false;
-        }
-        request.encode(&mut self.outbox);
-        let is_posted = self.outbox.len() <= self.short && try_post(&mut self.drive, &self.outbox);
-        if is_posted {
-            self.drive.commit();
-            self.posted();
-        }
-        is_posted
     }
 
     #[inline]
@@ -147,10 +134,14 @@ impl<S: Service> Session<S> {
     /// Posts a request if there is room for it now.
     #[cfg(feature = "tokio")]
     pub(crate) fn post_now(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        if self.try_post(request) {
-            return Ok(Ticket::ONE_WAY);
-        }
-        self.with_encoded(request, |session, request| Ok(session.submit_now(request.one_way())?))
+        let ticket = match self.write::<true>(request) {
+            Ok(ticket) => ticket,
+            Err(unwritten) => self.with_encoded(request, |session, request| {
+                Ok(session.push_unwritten(request.one_way(), unwritten)?)
+            })?,
+        };
+        self.publish();
+        Ok(ticket)
     }
 
     /// Posts the bytes of a request if there is room for it now.
@@ -174,14 +165,5 @@ impl<S: Service> Session<S> {
         room: bool,
     ) -> Result<bool, CallError> {
         self.arm_by(|drive| drive.arm_for_consumed(position, room))
-    }
-}
-
-/// Writes a one-way request if that takes nothing but a record in the lane. An observer is told only if a tracer is attached.
-#[inline]
-pub(super) fn try_post(drive: &mut Driver, request: &[u8]) -> bool {
-    match bellwire_probes::sampling_mask().is_sampling() {
-        false => drive.try_post(request),
-        true => drive.try_post_observed(request),
     }
 }

@@ -30,9 +30,6 @@ impl<'a, S: Service> Raw<'a, S> {
     /// # Errors
     /// Like [`Session::submit`].
     pub fn submit(self, request: &[u8]) -> Result<Ticket, CallError> {
-        if let Some(ticket) = self.0.try_submit(request.into()) {
-            return Ok(ticket);
-        }
         let sent = self.0.submit_alone(request.into());
         sent.map_err(|error| self.0.unsent(error))
     }
@@ -82,16 +79,13 @@ impl<S: Service> Session<S> {
         request: &[u8],
         until: &mut Deadline,
     ) -> Result<usize, CallError> {
-        let answer = match self.try_submit(request.into()) {
-            Some(ticket) => match self.await_fast(ticket, until)? {
-                Some(len) => {
-                    self.ended(ticket, Outcome::Answered);
-                    return Ok(len);
-                }
-                None => self.await_answer(ticket, until).and_then(|answer| self.checked(answer))?,
-            },
-            None => self.exchange_until(request.into(), until)?,
-        };
+        let sent = self.submit_waiting(request.into(), until);
+        let ticket = sent.map_err(|error| self.unsent(error))?;
+        if let Some(len) = self.await_fast(ticket, until)? {
+            self.ended(ticket, Outcome::Answered);
+            return Ok(len);
+        }
+        let answer = self.await_answer(ticket, until).and_then(|answer| self.checked(answer))?;
         self.lend(answer)
     }
 

@@ -161,6 +161,11 @@ impl ClientTrace {
 
 impl Observer for ClientTrace {
     #[inline]
+    fn is_sampling(&self) -> bool {
+        probes::sampling_mask().is_sampling()
+    }
+
+    #[inline]
     fn requesting(&mut self, now: impl FnOnce() -> Instant) {
         let mask = probes::sampling_mask();
         if mask.is_sampling() && self.outgoing.is_agreed {
@@ -174,11 +179,6 @@ impl Observer for ClientTrace {
             self.begun = None;
             self.outgoing.wrote(end, begun);
         }
-    }
-
-    #[cold]
-    fn requests_again(&mut self) {
-        self.is_retry = probes::sampling_mask().is_sampling() && self.outgoing.is_agreed;
     }
 
     fn waited_for_room(&mut self, continues: bool) {

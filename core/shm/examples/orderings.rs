@@ -49,7 +49,7 @@ impl ReceiveMemory for PeerRing {
 /// Writes a record and publishes it.
 #[inline(never)]
 pub fn publish(lanes: &mut Lanes, own: &Own<'_>, peer: &Peer<'_>, header: Header) -> Wake {
-    lanes.try_push(own, header, &[]);
+    let _ = lanes.push(own, peer, header, &[]);
     lanes.commit(own, peer)
 }
 

@@ -179,9 +179,6 @@ impl Serving {
                     .expect("no violation");
                 return Some(());
             }
-            if driver.try_respond(id, status, payload) {
-                return Some(());
-            }
             responded = driver.respond(id, status, payload);
         }
         if responded == Ok(Responded::Attach) {

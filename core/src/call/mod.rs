@@ -136,7 +136,8 @@ impl CallMachine {
     ///
     /// # Errors
     /// [`SubmitError`]: nothing was written; the handler will not run.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as of `Lanes::reserve`")]
     pub fn submit<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -145,29 +146,32 @@ impl CallMachine {
         payload: impl Into<Outgoing<'a>>,
     ) -> Result<Ticket, SubmitError> {
         let payload = payload.into();
-        let id = self.next_id(lanes, own, peer, payload.is_one_way())?;
-        let len = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
-        lanes.push(own, peer, payload.header(id, len), payload.bytes())?;
-        Ok(self.sent(lanes, id))
+        let (bytes, one_way) = (payload.bytes(), payload.is_one_way());
+        if self.broken_off.is_none() && (one_way || !self.is_at_limit()) {
+            debug_assert!(self.sending.is_none(), "a request is being sent in parts");
+            if let Some(slot) = lanes.reserve(bytes.len()) {
+                let id = if one_way { ONE_WAY } else { self.slots.next() };
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                slot.write(own, payload.header(id, len), bytes);
+                return Ok(self.sent(lanes, id, one_way));
+            }
+        }
+        self.submit_slow(lanes, own, peer, payload)
     }
 
-    /// Writes a request if that takes nothing but a record in the lane. Returns `None`, and writes nothing,
-    /// otherwise; call [`CallMachine::submit`] then.
-    #[inline]
-    pub fn try_submit<O: OwnMemory>(
+    /// Continues [`CallMachine::submit`] where a request takes more than a free record.
+    #[cold]
+    fn submit_slow<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
-        payload: &[u8],
-    ) -> Option<Ticket> {
-        if self.broken_off.is_some() || self.is_at_limit() {
-            return None;
-        }
-        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-        let id = self.slots.next();
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let header = Header::new(Kind::Request, Status::Ok, id, len);
-        lanes.try_push(own, header, payload).then(|| self.awaited(lanes, id))
+        peer: &P,
+        payload: Outgoing<'_>,
+    ) -> Result<Ticket, SubmitError> {
+        let id = self.next_id(lanes, own, peer, payload.is_one_way())?;
+        let len = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
+        lanes.push(own, peer, payload.header(id, len), payload.bytes())?;
+        Ok(self.sent(lanes, id, payload.is_one_way()))
     }
 
     /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
@@ -187,7 +191,7 @@ impl CallMachine {
         lanes.can_attach(peer, bytes)?;
         pass(id)?;
         lanes.push_attached(own, peer, Header::new(Kind::Attach, Status::Ok, id, 0), bytes)?;
-        Ok(self.sent(lanes, id))
+        Ok(self.sent(lanes, id, one_way))
     }
 
     /// Asks the peer to free what memory it can: [`Arrival::Trimmed`] reports that it has.
@@ -227,7 +231,7 @@ impl CallMachine {
             return Ok(None);
         }
         self.sending = None;
-        Ok(Some(self.sent(lanes, id)))
+        Ok(Some(self.sent(lanes, id, payload.is_one_way())))
     }
 
     /// Gives up the request that is being sent in parts: the handler will not run. The next send first notifies the
@@ -249,7 +253,6 @@ impl CallMachine {
     }
 
     /// Returns the id of the next request. First notifies the peer of a broken-off request, whose id is used up.
-    #[inline]
     fn next_id<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -284,18 +287,13 @@ impl CallMachine {
     }
 
     #[inline]
-    fn sent(&mut self, lanes: &Lanes, id: u64) -> Ticket {
-        if id == ONE_WAY {
+    fn sent(&mut self, lanes: &Lanes, id: u64, one_way: bool) -> Ticket {
+        if one_way {
             self.posted(lanes);
-            return Ticket::ONE_WAY;
+        } else {
+            self.slots.push(Slot::Waiting(lanes.position()));
+            self.in_flight += 1;
         }
-        self.awaited(lanes, id)
-    }
-
-    #[inline]
-    fn awaited(&mut self, lanes: &Lanes, id: u64) -> Ticket {
-        self.slots.push(Slot::Waiting(lanes.position()));
-        self.in_flight += 1;
         Ticket(id)
     }
 
@@ -360,6 +358,9 @@ impl CallMachine {
 
     /// Takes the next answer into the first bytes of `buffer` and returns its ticket and length, if it is complete,
     /// Ok, expected, and fits. Returns `None` otherwise; call [`CallMachine::next_reply`] then.
+    ///
+    /// It is no branch of that, since a result of several words goes through memory: 33 instructions more an answer
+    /// (`docs/adr/0026-fast-path.md`).
     #[inline(always)]
     #[allow(
         clippy::inline_always,

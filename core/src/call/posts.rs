@@ -2,27 +2,9 @@
 
 use super::CallMachine;
 use crate::lane::Lanes;
-use crate::wire::{Header, Kind, ONE_WAY, Status};
-use crate::{OwnMemory, PeerFault, PeerMemory};
+use crate::{PeerFault, PeerMemory};
 
 impl CallMachine {
-    /// Writes a one-way request if that takes nothing but a record in the lane. Returns false, and writes nothing,
-    /// otherwise; call [`CallMachine::submit`] then.
-    #[inline]
-    pub fn try_post<O: OwnMemory>(&mut self, lanes: &mut Lanes, own: &O, payload: &[u8]) -> bool {
-        if self.broken_off.is_some() {
-            return false;
-        }
-        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let is_written =
-            lanes.try_push(own, Header::new(Kind::Request, Status::Ok, ONE_WAY, len), payload);
-        if is_written {
-            self.posted(lanes);
-        }
-        is_written
-    }
-
     #[inline]
     pub(super) fn posted(&mut self, lanes: &Lanes) {
         self.forget_taken(lanes.seen_taken());

@@ -58,6 +58,21 @@ pub enum Responded {
     Short(Shortage),
 }
 
+/// Why [`ServeDriver::respond_now`] wrote nothing. Nothing was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// There is no room for the answer now: [keep](ServeDriver::respond_later) it.
+    Full,
+    /// The lane cannot grow for it now: send it [in parts](ServeDriver::respond_in_parts).
+    Parts,
+    /// No lane carries it: [attach](ServeDriver::attach) it.
+    Attach,
+    /// This system lacks a resource for it: answer with [`Status::Short`].
+    Short(Shortage),
+    /// The session is over.
+    Over(PeerFault),
+}
+
 /// The serving end of a session: an [`End`], the [`ServeMachine`], and the attached answers that wait for room. It never
 /// blocks.
 #[derive(Debug)]
@@ -162,21 +177,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         Ok(incoming)
     }
 
-    /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,
-    /// otherwise; call [`ServeDriver::respond`] then.
-    #[inline]
-    pub fn try_respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> bool {
-        self.end.answering(id);
-        let (lanes, own, _) = self.end.parts();
-        let is_written = self.serve.try_respond(lanes, own, id, status, bytes);
-        if is_written {
-            self.end.answered();
-        }
-        is_written
-    }
-
-    /// Answers a request after [`ServeDriver::try_respond`] did not: the lane grows for it, or it is kept until there is
-    /// room.
+    /// Answers a request: the lane grows for the answer, or it is kept until there is room.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
@@ -186,42 +187,107 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         status: Status,
         bytes: &[u8],
     ) -> Result<Responded, PeerFault> {
+        let Err(unanswered) = self.respond_now(id, status, bytes) else {
+            return Ok(Responded::Done);
+        };
+        match *unanswered {
+            Unanswered::Full => self.respond_later(id, status, bytes)?,
+            Unanswered::Parts => self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
+            Unanswered::Attach => return Ok(Responded::Attach),
+            Unanswered::Short(shortage) => return Ok(Responded::Short(shortage)),
+            Unanswered::Over(fault) => return Err(fault),
+        }
+        Ok(Responded::Done)
+    }
+
+    /// Answers a request if that takes no memory but the lane's, which grows for the answer.
+    ///
+    /// # Errors
+    /// [`Unanswered`]. It is boxed, so that the result is one register.
+    #[inline(never)]
+    pub fn respond_now(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+    ) -> Result<(), Box<Unanswered>> {
+        self.end.answering(id);
+        let (lanes, own, peer) = self.end.parts();
+        match self.serve.respond(lanes, own, peer, id, status, bytes) {
+            Ok(()) => {
+                self.end.answered();
+                Ok(())
+            }
+            Err(error) => self.respond_slow(id, status, bytes, error).map_err(Box::new),
+        }
+    }
+
+    /// Continues [`ServeDriver::respond_now`] where the lane did not take the answer at once.
+    #[cold]
+    fn respond_slow(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+        mut error: RespondError,
+    ) -> Result<(), Unanswered> {
         loop {
-            let (lanes, own, peer) = self.end.parts();
-            let to = match self.serve.respond(lanes, own, peer, id, status, bytes) {
-                Ok(()) => break,
-                Err(RespondError::Peer(fault)) => return Err(self.end.fail(fault)),
-                Err(RespondError::Attach) => return Ok(Responded::Attach),
-                Err(RespondError::Short(shortage)) => return Ok(Responded::Short(shortage)),
-                Err(RespondError::Grow(to)) => to,
+            let to = match error {
+                RespondError::Grow(to) => to,
+                RespondError::Peer(fault) => return Err(Unanswered::Over(self.end.fail(fault))),
+                RespondError::Full => return Err(Unanswered::Full),
+                RespondError::TooLarge => return self.respond_too_large(id),
+                RespondError::Attach => return Err(Unanswered::Attach),
+                RespondError::Short(shortage) => return Err(Unanswered::Short(shortage)),
             };
             match self.end.grow(to) {
                 Ok(()) => {}
-                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault),
-                Err(ResizeError::Push(PushError::Full { missing })) => {
-                    self.end.observer.lane_full(missing);
-                    self.serve.respond_later(id, status, bytes);
-                    self.end.observer.answered(None);
-                    return Ok(Responded::Done);
+                Err(ResizeError::Push(PushError::Peer(fault))) => {
+                    return Err(Unanswered::Over(fault));
                 }
-                // At the limit of shared memory, it goes through the current lane.
-                Err(ResizeError::Push(_)) => {
-                    self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?;
-                    return Ok(Responded::Done);
+                Err(ResizeError::Push(PushError::Full { .. })) => return Err(Unanswered::Full),
+                // At the limit of shared memory.
+                Err(ResizeError::Push(_)) => return Err(Unanswered::Parts),
+                Err(ResizeError::Short(shortage)) => return Err(Unanswered::Short(shortage)),
+            }
+            let (lanes, own, peer) = self.end.parts();
+            match self.serve.respond(lanes, own, peer, id, status, bytes) {
+                Ok(()) => {
+                    self.end.answered();
+                    return Ok(());
                 }
-                Err(ResizeError::Short(shortage)) => return Ok(Responded::Short(shortage)),
+                Err(refused) => error = refused,
             }
         }
-        if !self.serve.is_blocked() {
-            self.end.answered();
-            return Ok(Responded::Done);
+    }
+
+    /// An answer without a payload needs nothing but room, and may be kept without charge.
+    fn respond_too_large(&mut self, id: u64) -> Result<(), Unanswered> {
+        match self.respond_now(id, Status::TooLarge, &[]).map_err(|unanswered| *unanswered) {
+            Err(Unanswered::Full) => {
+                self.respond_later(id, Status::TooLarge, &[]).map_err(Unanswered::Over)
+            }
+            responded => responded,
         }
+    }
+
+    /// Answers a request when there is room, after [`ServeDriver::respond_now`] found none.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn respond_later(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+    ) -> Result<(), PeerFault> {
+        self.serve.respond_later(id, status, bytes);
         self.end.observer.answered(None);
         self.end.observer.lane_full(0);
         if self.end.larger().is_some() {
             self.flush()?;
         }
-        Ok(Responded::Done)
+        Ok(())
     }
 
     /// Answers a request in parts: for messages that no small lane holds.
@@ -262,7 +328,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
             }
             Err(RespondError::Peer(fault)) => return Err(self.end.fail(fault)),
             Err(RespondError::Short(shortage)) => return Ok(Responded::Short(shortage)),
-            Err(RespondError::Attach | RespondError::Grow(_)) => return Ok(Responded::Attach),
+            Err(_) => return Ok(Responded::Attach),
         }
         Ok(Responded::Done)
     }

@@ -66,6 +66,29 @@ impl Moved {
     }
 }
 
+/// Room for one record at the end of what was written: see [`Lanes::reserve`].
+#[derive(Debug)]
+#[must_use = "it is written"]
+pub struct Slot<'a> {
+    sender: &'a mut Sender,
+    /// The record's length in bytes, with its header.
+    bytes: u64,
+}
+
+impl Slot<'_> {
+    /// Writes the record, whose payload has the length that was reserved. The peer does not see it until [`Lanes::commit`].
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as of `Lanes::reserve`")]
+    pub fn write<O: OwnMemory>(self, own: &O, header: Header, payload: &[u8]) {
+        let Self { sender, bytes } = self;
+        debug_assert_eq!(record_of(payload.len()), bytes, "of the reserved length");
+        let at = sender.ring.offset(sender.written);
+        own.write_record(at, header.to_bytes(), payload);
+        sender.written += bytes;
+        sender.records += 1;
+    }
+}
+
 /// The writing end of a lane.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -101,43 +124,56 @@ impl Lanes {
         header: Header,
         payload: &[u8],
     ) -> Result<(), PushError> {
-        if self.try_push(own, header, payload) {
-            return Ok(());
+        if self.reserve(payload.len()).is_none() {
+            self.make_room(own, peer, payload.len())?;
         }
-        if payload.len() > self.sender.longest {
-            return Err(self.does_not_fit(peer, payload.len()));
+        let slot = Slot { sender: &mut self.sender, bytes: record_of(payload.len()) };
+        slot.write(own, header, payload);
+        Ok(())
+    }
+
+    /// Returns the slot of a record with `len` bytes of payload, if it fits without loading the peer's `head`, padding or
+    /// growing. `None` is for [`Lanes::push`], which does all that.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "with several callers, LLVM emits one shared, outlined copy otherwise"
+    )]
+    pub fn reserve(&mut self, len: usize) -> Option<Slot<'_>> {
+        let sender = &mut self.sender;
+        if len > sender.longest || sender.closed {
+            return None;
+        }
+        let bytes = record_of(len);
+        if sender.written + bytes + SWITCH_RESERVE > sender.load_head_at
+            || bytes > sender.ring.room_to_end(sender.written)
+        {
+            return None;
+        }
+        Some(Slot { sender, bytes })
+    }
+
+    /// Makes room for a record that has none at once: loads the peer's `head`, and pads.
+    #[cold]
+    fn make_room<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        len: usize,
+    ) -> Result<(), PushError> {
+        if len > self.sender.longest {
+            return Err(self.does_not_fit(peer, len));
         }
         if self.sender.closed {
             return Err(PushError::Closed);
         }
-        let record = record_of(payload);
+        let bytes = record_of(len);
         let room_to_end = self.sender.ring.room_to_end(self.sender.written);
-        if record > room_to_end {
+        if bytes > room_to_end {
             self.sender.pad(own, peer, room_to_end)?;
         }
-        self.sender.reserve(peer, record)?;
-        self.sender.write(own, header, payload, record);
+        self.sender.check_room(peer, bytes)?;
         Ok(())
-    }
-
-    /// Writes an unpublished record if it fits without loading the peer's `head`, padding or growing. Returns false,
-    /// and writes nothing, if it does not; use [`Lanes::push`] then.
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
-    )]
-    pub fn try_push<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
-        if payload.len() > self.sender.longest || self.sender.closed {
-            return false;
-        }
-        let record = record_of(payload);
-        let is_room = self.sender.written + record + SWITCH_RESERVE <= self.sender.load_head_at
-            && record <= self.sender.ring.room_to_end(self.sender.written);
-        if is_room {
-            self.sender.write(own, header, payload, record);
-        }
-        is_room
     }
 
     /// Returns why a message does not fit the lane as it is.
@@ -283,7 +319,7 @@ impl Lanes {
             }
         }
         self.sender.can_share(pages(bytes), bytes)?;
-        self.sender.reserve(peer, HEADER as u64)
+        self.sender.check_room(peer, HEADER as u64)
     }
 
     /// Writes the record of an attachment of `bytes` whose memfd was passed, after [`Lanes::can_attach`].
@@ -343,14 +379,6 @@ impl Sender {
         }
     }
 
-    #[inline]
-    fn write<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8], record: u64) {
-        let at = self.ring.offset(self.written);
-        own.write_record(at, header.to_bytes(), payload);
-        self.written += record;
-        self.records += 1;
-    }
-
     /// Pads the lane to its end. The pad counts as written even when the record after it has to wait, so a waiter
     /// never waits for more than half a lane.
     #[cold]
@@ -360,7 +388,7 @@ impl Sender {
         peer: &P,
         room: u64,
     ) -> Result<(), PushError> {
-        self.reserve(peer, room)?;
+        self.check_room(peer, room)?;
         let len = u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(HEADER_U32);
         let header = Header::new(Kind::Pad, Status::Ok, 0, len);
         own.write(self.ring.offset(self.written), &header.to_bytes());
@@ -370,7 +398,7 @@ impl Sender {
 
     /// Checks that `len` bytes and the reserve fit after `written`.
     #[inline]
-    fn reserve<P: PeerMemory>(&mut self, peer: &P, len: u64) -> Result<(), PushError> {
+    fn check_room<P: PeerMemory>(&mut self, peer: &P, len: u64) -> Result<(), PushError> {
         let end = self.written + len + SWITCH_RESERVE;
         if end > self.load_head_at { self.load_head(peer, end) } else { Ok(()) }
     }
@@ -493,6 +521,6 @@ impl Sender {
 
 /// Returns the bytes that a record of `len` payload bytes takes: at most half a gibibyte.
 #[inline]
-fn record_of(payload: &[u8]) -> u64 {
-    record_len(u32::try_from(payload.len()).unwrap_or(u32::MAX))
+fn record_of(len: usize) -> u64 {
+    record_len(u32::try_from(len).unwrap_or(u32::MAX))
 }

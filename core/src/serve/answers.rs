@@ -18,6 +18,12 @@ pub enum RespondError {
     /// The lane must first grow to this size. If it cannot now, use [`ServeMachine::respond_later`].
     #[error("the lane has to grow to {} bytes first", .0.size())]
     Grow(Geometry),
+    /// There is no room for it now: keep it by [`ServeMachine::respond_later`].
+    #[error("the lane has no room for it now: answer later")]
+    Full,
+    /// It exceeds a limit: answer with [`Status::TooLarge`].
+    #[error("it is above a limit: answer with TooLarge")]
+    TooLarge,
     /// No lane carries the answer: attach it.
     #[error("no lane carries it: attach it")]
     Attach,
@@ -67,38 +73,37 @@ enum Body {
 }
 
 impl ServeMachine {
-    /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,
-    /// otherwise; call [`ServeMachine::respond`] then.
-    #[inline]
-    pub fn try_respond<O: OwnMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        own: &O,
-        id: u64,
-        status: Status,
-        payload: &[u8],
-    ) -> bool {
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        if id == ONE_WAY {
-            self.count_post(status);
-            return true;
-        }
-        let is_next = self.pending.is_empty();
-        let answered =
-            is_next && lanes.try_push(own, Header::new(Kind::Response, status, id, len), payload);
-        if answered {
-            self.count(status);
-        }
-        answered
-    }
-
-    /// Answers a request, once. Keeps an answer that does not fit the lane now until [`ServeMachine::flush`]; one
-    /// that exceeds a limit becomes [`Status::TooLarge`].
+    /// Answers a request, once.
     ///
     /// # Errors
     /// [`RespondError`]: the request is still unanswered.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as of `Lanes::reserve`")]
     #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
     pub fn respond<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        id: u64,
+        status: Status,
+        payload: &[u8],
+    ) -> Result<(), RespondError> {
+        if id != ONE_WAY && self.pending.is_empty() {
+            if let Some(slot) = lanes.reserve(payload.len()) {
+                let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+                slot.write(own, Header::new(Kind::Response, status, id, len), payload);
+                self.count(status);
+                return Ok(());
+            }
+        }
+        self.respond_slow(lanes, own, peer, id, status, payload)
+    }
+
+    /// Continues [`ServeMachine::respond`] where an answer takes more than a free record.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "as of `respond`")]
+    fn respond_slow<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -112,33 +117,29 @@ impl ServeMachine {
             return Ok(());
         }
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        if self.pending.is_empty() {
-            let header = Header::new(Kind::Response, status, id, len);
-            match lanes.push(own, peer, header, payload) {
-                Ok(()) => {
-                    self.count(status);
-                    return Ok(());
-                }
-                Err(PushError::Peer(fault)) => return Err(fault.into()),
-                Err(PushError::Grow { to }) => return Err(RespondError::Grow(to)),
-                Err(PushError::Attach { .. }) => return Err(RespondError::Attach),
-                Err(PushError::TooLarge { .. }) => {
-                    return self.respond(lanes, own, peer, id, Status::TooLarge, &[]);
-                }
-                Err(PushError::Full { .. } | PushError::Closed) => {}
+        let written = if self.pending.is_empty() {
+            lanes.push(own, peer, Header::new(Kind::Response, status, id, len), payload)
+        } else if len as usize <= lanes.max_payload() && u64::from(len) <= lanes.max_message() {
+            return Err(RespondError::Full);
+        } else {
+            let can = lanes.can_attach(peer, len.into());
+            can.and(Err(PushError::Attach { len: len.into(), limit: lanes.max_payload() as u64 }))
+        };
+        match written {
+            Ok(()) => {
+                self.count(status);
+                Ok(())
             }
-        } else if len as usize > lanes.max_payload() || u64::from(len) > lanes.max_message() {
-            return match lanes.can_attach(peer, len.into()) {
-                Err(PushError::Peer(fault)) => Err(fault.into()),
-                Err(PushError::TooLarge { .. }) => {
-                    self.respond_later(id, Status::TooLarge, &[]);
-                    Ok(())
-                }
-                _ => Err(RespondError::Attach),
-            };
+            Err(PushError::Peer(fault)) => Err(fault.into()),
+            Err(PushError::Grow { to }) => Err(RespondError::Grow(to)),
+            Err(PushError::Attach { .. }) => Err(RespondError::Attach),
+            Err(PushError::TooLarge { .. }) => Err(RespondError::TooLarge),
+            Err(PushError::Full { .. } | PushError::Closed) if self.pending.is_empty() => {
+                Err(RespondError::Full)
+            }
+            // Also for room for its record.
+            Err(PushError::Full { .. } | PushError::Closed) => Err(RespondError::Attach),
         }
-        self.respond_later(id, status, payload);
-        Ok(())
     }
 
     /// Answers a request when there is room: keeps the answer until [`ServeMachine::flush`].
@@ -193,7 +194,10 @@ impl ServeMachine {
             }
             Err(PushError::Peer(fault)) => Err(fault.into()),
             Err(PushError::TooLarge { .. }) => {
-                self.respond(lanes, own, peer, id, Status::TooLarge, &[])?;
+                match self.respond(lanes, own, peer, id, Status::TooLarge, &[]) {
+                    Err(RespondError::Full) => self.respond_later(id, Status::TooLarge, &[]),
+                    responded => responded?,
+                }
                 Ok(Passed::Never)
             }
             _ => {

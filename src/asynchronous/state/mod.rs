@@ -138,12 +138,13 @@ impl<S: Service> State<S> {
         self.may_send()?;
         let was_waiting = self.session.is_waiting();
         let mut session = self.session.backpressure(backpressure);
-        let ticket = match session.try_send(request) {
-            Some(ticket) => ticket,
-            None => {
-                session.with_encoded(request, |session, bytes| Ok(session.submit_now(bytes)?))?
-            }
+        let ticket = match session.write::<false>(request) {
+            Ok(ticket) => ticket,
+            Err(unwritten) => session.with_encoded(request, |session, bytes| {
+                Ok(session.push_unwritten(bytes, unwritten)?)
+            })?,
         };
+        session.publish();
         drop(session);
         self.calls.expect(ticket);
         self.await_answer(was_waiting);

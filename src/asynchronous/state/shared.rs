@@ -100,7 +100,7 @@ impl<S: Service> Shared<S> {
         if !is_soon {
             return None;
         }
-        let ticket = state.session.try_write(request)?;
+        let ticket = state.session.write::<false>(request).ok()?;
         state.count_sent(true);
         state.calls.expect(ticket);
         state.calls.ask(ticket, waker, false);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellwire_core::Port;
-use bellwire_core::drive::{Attachable, Responded};
+use bellwire_core::drive::{Attachable, Responded, Unanswered};
 use bellwire_core::end::EndReason;
 use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{ONE_WAY, Status};
@@ -25,17 +25,26 @@ pub(super) enum Attachment {
 }
 
 impl ServerSession {
-    /// Sends a handler's answer if that takes nothing but a record in the lane. Returns false, and sends nothing,
-    /// otherwise; use [`ServerSession::deliver`] then.
+    /// Sends a handler's answer in the lane or attached.
     #[inline]
-    pub(super) fn try_deliver(&mut self, id: u64, status: Status, answer: &Answer) -> bool {
-        let Some(bytes) = answer.plain() else { return false };
-        let is_short = bytes.len() < self.attach_from && bytes.len() <= self.stream_from;
-        is_short && id != ONE_WAY && self.driver.try_respond(id, status, bytes)
+    pub(super) fn deliver(
+        &mut self,
+        id: u64,
+        status: Status,
+        answer: &mut Answer,
+    ) -> Result<(), EndReason> {
+        let is_short = |bytes: &&[u8]| {
+            bytes.len() < self.attach_from && bytes.len() <= self.stream_from && id != ONE_WAY
+        };
+        match answer.plain().filter(is_short) {
+            Some(bytes) => self.respond(id, status, bytes),
+            None => self.deliver_slow(id, status, answer),
+        }
     }
 
-    /// Sends a handler's answer in the lane or attached.
-    pub(super) fn deliver(
+    /// Continues [`ServerSession::deliver`] with an answer that is not sure to be one record.
+    #[inline(never)]
+    fn deliver_slow(
         &mut self,
         id: u64,
         status: Status,
@@ -77,23 +86,36 @@ impl ServerSession {
         status: Status,
         bytes: &[u8],
     ) -> Result<(), EndReason> {
-        if self.driver.try_respond(id, status, bytes) {
-            return Ok(());
+        match self.driver.respond_now(id, status, bytes) {
+            Ok(()) => Ok(()),
+            Err(unanswered) => self.respond_slow(id, status, bytes, *unanswered),
         }
-        self.respond_slow(id, status, bytes)
     }
 
-    #[inline(never)]
-    fn respond_slow(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), EndReason> {
-        // The answer may have to be kept until there is room.
+    /// Continues [`ServerSession::respond`] with an answer for which there is no record now.
+    #[cold]
+    fn respond_slow(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+        unanswered: Unanswered,
+    ) -> Result<(), EndReason> {
+        let in_parts = match unanswered {
+            Unanswered::Full => false,
+            Unanswered::Parts => true,
+            Unanswered::Attach => return self.attach_copy(id, bytes),
+            Unanswered::Short(shortage) => return self.respond_short(id, shortage),
+            Unanswered::Over(fault) => return Err(fault.into()),
+        };
         if let Err(over) = self.pending_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
-        match self.driver.respond(id, status, bytes)? {
-            Responded::Done => {}
-            Responded::Attach => self.attach_copy(id, bytes)?,
-            Responded::Short(shortage) => self.respond_short(id, shortage)?,
+        if in_parts {
+            self.driver.respond_in_parts(id, status, Box::new(bytes.to_vec()))?;
+        } else {
+            self.driver.respond_later(id, status, bytes)?;
         }
         self.note_flushed();
         Ok(())

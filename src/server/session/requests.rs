@@ -75,10 +75,7 @@ impl ServerSession {
             if len >= payload::WORTH_KEEPING {
                 payload::refill(request);
             }
-            return match self.try_deliver(id, status, answer) {
-                true => Ok(()),
-                false => self.deliver(id, status, answer),
-            };
+            return self.deliver(id, status, answer);
         }
         let request = take_away(request, len);
         self.submit(id, JobPayload::Bytes(request), len, context)

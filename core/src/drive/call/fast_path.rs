@@ -5,23 +5,6 @@ use crate::call::Ticket;
 use crate::{Deadline, Executed, Observer, Port};
 
 impl<P: Port, O: Observer> CallDriver<P, O> {
-    /// Writes an unpublished request if that takes nothing but a record in the lane: the fast path of
-    /// [`CallDriver::push`]. Returns `None`, and writes nothing, otherwise.
-    #[inline]
-    pub fn try_push(&mut self, payload: &[u8]) -> Option<Ticket> {
-        if !self.end.is_open() {
-            return None;
-        }
-        self.end.requesting();
-        let (lanes, own, _) = self.end.parts();
-        let ticket = self.calls.try_submit(lanes, own, payload);
-        match ticket {
-            Some(_) => self.end.requested(),
-            None => self.end.observer.requests_again(),
-        }
-        ticket
-    }
-
     /// Takes an answer if one has arrived that is complete, Ok, expected and no longer than `buffer`: the fast path
     /// of [`CallDriver::try_reply`], which handles all others. The returned number is its length at the start of `buffer`.
     #[inline(always)]

@@ -185,24 +185,46 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result of several words is moved through memory otherwise"
+    )]
     pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
         let payload = payload.into();
-        self.end.requesting();
-        loop {
-            if let Some(ended) = self.ended() {
-                return Err(ended);
-            }
+        let is_observed = !payload.is_one_way() || self.end.observer.is_sampling();
+        if is_observed {
+            self.end.requesting();
+        }
+        let refused = if self.end.is_open() {
             let (lanes, own, peer) = self.end.parts();
-            let error = match self.calls.submit(lanes, own, peer, payload) {
+            match self.calls.submit(lanes, own, peer, payload) {
                 Ok(ticket) => {
-                    self.end.requested();
+                    if is_observed {
+                        self.end.requested();
+                    }
                     return Ok(ticket);
                 }
-                Err(error) => error,
-            };
-            match error {
-                SubmitError::Push(PushError::Grow { to }) => self.grow(to)?,
-                SubmitError::Push(PushError::Full { .. }) => {
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        self.push_slow(payload, refused)
+    }
+
+    /// Continues [`CallDriver::push`] where the lane did not take the request at once, or the session is no longer open: the
+    /// lane grows, or the request is not sent.
+    #[cold]
+    fn push_slow(
+        &mut self,
+        payload: Outgoing<'_>,
+        mut refused: Option<SubmitError>,
+    ) -> Result<Ticket, CallFailed> {
+        loop {
+            match refused {
+                Some(SubmitError::Push(PushError::Grow { to })) => self.grow(to)?,
+                Some(error @ SubmitError::Push(PushError::Full { .. })) => {
                     match self.end.larger().map(|to| self.grow(to)) {
                         Some(Ok(())) => {}
                         Some(Err(failed @ CallFailed::Peer(_))) => return Err(failed),
@@ -210,7 +232,19 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                         _ => return Err(self.unsent(error)),
                     }
                 }
-                error => return Err(self.unsent(error)),
+                Some(error) => return Err(self.unsent(error)),
+                None => {}
+            }
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            let (lanes, own, peer) = self.end.parts();
+            match self.calls.submit(lanes, own, peer, payload) {
+                Ok(ticket) => {
+                    self.end.requested();
+                    return Ok(ticket);
+                }
+                Err(error) => refused = Some(error),
             }
         }
     }

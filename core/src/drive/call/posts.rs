@@ -5,30 +5,6 @@ use crate::sync::Ordering;
 use crate::{Deadline, Executed, Observer, PeerMemory, Port, Word};
 
 impl<P: Port, O: Observer> CallDriver<P, O> {
-    /// Writes an unpublished one-way request if that takes nothing but a record in the lane: the fast path of
-    /// [`CallDriver::push`]. Returns false, and writes nothing, otherwise.
-    #[inline]
-    pub fn try_post(&mut self, payload: &[u8]) -> bool {
-        if !self.end.is_open() {
-            return false;
-        }
-        let (lanes, own, _) = self.end.parts();
-        self.calls.try_post(lanes, own, payload)
-    }
-
-    /// Like [`CallDriver::try_post`], and tells the observer, which costs as much as the rest.
-    #[cold]
-    pub fn try_post_observed(&mut self, payload: &[u8]) -> bool {
-        self.end.requesting();
-        let is_posted = self.try_post(payload);
-        if is_posted {
-            self.end.requested();
-        } else {
-            self.end.observer.requests_again();
-        }
-        is_posted
-    }
-
     /// Returns how many one-way requests the peer has not taken; after its end, it never will.
     pub fn unconsumed_posts(&self) -> usize {
         self.calls.unconsumed_after(self.taken())

@@ -14,7 +14,7 @@ const EDITS: [Edit; 21] = [
         "core/src/lane/sender.rs",
         "        own.write_record(at, header.to_bytes(), payload);\n",
         "        if FAULT {\n            \
-             own.store(Word::Tail, self.written + record, Ordering::Release);\n        }\n        \
+             own.store(Word::Tail, sender.written + bytes, Ordering::Release);\n        }\n        \
              own.write_record(at, header.to_bytes(), payload);\n",
     ),
     edit(
@@ -22,7 +22,7 @@ const EDITS: [Edit; 21] = [
         "core/src/lane/sender.rs",
         "        own.write_record(at, header.to_bytes(), payload);\n",
         "        if FAULT {\n            own.write(at + HEADER, payload);\n            \
-             own.store(Word::Tail, self.written + record, Ordering::Relaxed);\n            \
+             own.store(Word::Tail, sender.written + bytes, Ordering::Relaxed);\n            \
              own.write(at, &header.to_bytes());\n        } else {\n            \
              own.write_record(at, header.to_bytes(), payload);\n        }\n",
     ),
