@@ -89,7 +89,11 @@ impl ServeMachine {
         status: Status,
         payload: &[u8],
     ) -> Result<(), RespondError> {
-        if id != ONE_WAY && self.pending.is_empty() {
+        if id == ONE_WAY {
+            self.count_post(status);
+            return Ok(());
+        }
+        if self.pending.is_empty() {
             if let Some(slot) = lanes.reserve(payload.len()) {
                 let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
                 slot.write(own, Header::new(Kind::Response, status, id, len), payload);
@@ -112,10 +116,6 @@ impl ServeMachine {
         status: Status,
         payload: &[u8],
     ) -> Result<(), RespondError> {
-        if id == ONE_WAY {
-            self.count_post(status);
-            return Ok(());
-        }
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let written = if self.pending.is_empty() {
             lanes.push(own, peer, Header::new(Kind::Response, status, id, len), payload)
