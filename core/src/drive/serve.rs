@@ -423,7 +423,8 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         end.commit_and(|own| serve.counts().export(own));
     }
 
-    /// Requests a ring for the next request, and for room if answers wait for it.
+    /// Requests a ring for the next request, and for room if answers wait for it. Call it when nothing is left to take: no ring
+    /// tells of requests that were seen and not taken.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
