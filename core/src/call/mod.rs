@@ -149,10 +149,10 @@ impl CallMachine {
         let (bytes, one_way) = (payload.bytes(), payload.is_one_way());
         if self.broken_off.is_none() && (one_way || !self.is_at_limit()) {
             debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-            if let Some(slot) = lanes.reserve(bytes.len()) {
+            if let Some(reserved) = lanes.reserve(bytes.len()) {
                 let id = if one_way { ONE_WAY } else { self.slots.next() };
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                slot.write(own, payload.header(id, len), bytes);
+                reserved.write(own, payload.header(id, len), bytes);
                 return Ok(self.sent(lanes, id, one_way));
             }
         }

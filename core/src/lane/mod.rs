@@ -24,7 +24,7 @@ mod sizing;
 
 pub use epoch::{Epoch, LaneStats, LaneTerms, MAX_ATTACHED, MAX_OUTSTANDING};
 pub use receiver::{Plain, Record};
-pub use sender::{PushError, Slot};
+pub use sender::{PushError, Reservation};
 pub use sizing::{FULL_LIMIT, Growth};
 
 use receiver::Receiver;

@@ -69,13 +69,13 @@ impl Moved {
 /// Room for one record at the end of what was written: see [`Lanes::reserve`].
 #[derive(Debug)]
 #[must_use = "it is written"]
-pub struct Slot<'a> {
+pub struct Reservation<'a> {
     sender: &'a mut Sender,
     /// The record's length in bytes, with its header.
     bytes: u64,
 }
 
-impl Slot<'_> {
+impl Reservation<'_> {
     /// Writes the record, whose payload has the length that was reserved. The peer does not see it until [`Lanes::commit`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as of `Lanes::reserve`")]
@@ -127,19 +127,19 @@ impl Lanes {
         if self.reserve(payload.len()).is_none() {
             self.make_room(own, peer, payload.len())?;
         }
-        let slot = Slot { sender: &mut self.sender, bytes: record_of(payload.len()) };
-        slot.write(own, header, payload);
+        let reserved = Reservation { sender: &mut self.sender, bytes: record_of(payload.len()) };
+        reserved.write(own, header, payload);
         Ok(())
     }
 
-    /// Returns the slot of a record with `len` bytes of payload, if it fits without loading the peer's `head`, padding or
+    /// Reserves a record with `len` bytes of payload, if it fits without loading the peer's `head`, padding or
     /// growing. `None` is for [`Lanes::push`], which does all that.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "with several callers, LLVM emits one shared, outlined copy otherwise"
     )]
-    pub fn reserve(&mut self, len: usize) -> Option<Slot<'_>> {
+    pub fn reserve(&mut self, len: usize) -> Option<Reservation<'_>> {
         let sender = &mut self.sender;
         if len > sender.longest || sender.closed {
             return None;
@@ -150,7 +150,7 @@ impl Lanes {
         {
             return None;
         }
-        Some(Slot { sender, bytes })
+        Some(Reservation { sender, bytes })
     }
 
     /// Makes room for a record that has none at once: loads the peer's `head`, and pads.

@@ -94,9 +94,9 @@ impl ServeMachine {
             return Ok(());
         }
         if self.pending.is_empty() {
-            if let Some(slot) = lanes.reserve(payload.len()) {
+            if let Some(reserved) = lanes.reserve(payload.len()) {
                 let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-                slot.write(own, Header::new(Kind::Response, status, id, len), payload);
+                reserved.write(own, Header::new(Kind::Response, status, id, len), payload);
                 self.count(status);
                 return Ok(());
             }
