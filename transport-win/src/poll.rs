@@ -226,15 +226,6 @@ impl platform::Poller<Windows> for Poller {
         self.resting.extend(events.found.iter().map(|found| found.key));
         Ok(events.found.len())
     }
-
-    fn sleep(
-        &mut self,
-        events: &mut Events,
-        now: Instant,
-        until: Option<Instant>,
-    ) -> Result<usize, OsError> {
-        self.wait(events, until.map(|until| until.since(now)))
-    }
 }
 
 impl Events {

@@ -706,7 +706,8 @@ pub trait Poller<P: Platform>: Sized {
     ) -> Result<usize, P::Error>;
 
     /// Waits until something is ready or `until` has passed (`None`: forever), and returns the number of events; `now` is the
-    /// current time. It may end earlier without an event. For callers that wait often with a deadline that rarely expires.
+    /// current time. It may end earlier without an event. For callers that wait often with a deadline that rarely expires, which
+    /// some systems set at less cost than that of each wait.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -715,7 +716,9 @@ pub trait Poller<P: Platform>: Sized {
         events: &mut Self::Events,
         now: Instant,
         until: Option<Instant>,
-    ) -> Result<usize, P::Error>;
+    ) -> Result<usize, P::Error> {
+        self.wait(events, until.map(|until| until.since(now)))
+    }
 }
 
 /// Something that is ready.
