@@ -41,6 +41,21 @@ impl<S: Service> Session<S> {
         &mut self,
         request: &S::Request,
     ) -> Result<Ticket, Unwritten> {
+        self.write_record::<ONE_WAY, false>(request)
+    }
+
+    /// Like [`Session::write`], but writes only a record that is free in the lane as it is: nothing grows, and nothing is observed
+    /// of a request that is not written.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn write_free(&mut self, request: &S::Request) -> Option<Ticket> {
+        self.write_record::<false, true>(request).ok()
+    }
+
+    #[inline]
+    fn write_record<const ONE_WAY: bool, const ONLY_FREE: bool>(
+        &mut self,
+        request: &S::Request,
+    ) -> Result<Ticket, Unwritten> {
         self.outbox.clear();
         if request.as_payload().is_some() {
             return Err(Unwritten::Long);
@@ -54,6 +69,9 @@ impl<S: Service> Session<S> {
             }
         };
         if !self.is_one_record(bytes.len()) {
+            return Err(Unwritten::Long);
+        }
+        if ONLY_FREE && self.drive.end_mut().parts().0.reserve(bytes.len()).is_none() {
             return Err(Unwritten::Long);
         }
         let bytes = call::Outgoing::from(bytes);
@@ -568,5 +586,50 @@ impl From<CallFailed> for Unwritten {
     #[cold]
     fn from(failed: CallFailed) -> Self {
         Self::Failed(Box::new(failed))
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Client, RunDir, Server};
+
+    struct Held;
+
+    impl Service for Held {
+        const NAME: &'static str = "held";
+        type Request = [u8; 1000];
+        type Response = u8;
+    }
+
+    #[test]
+    fn a_record_that_is_not_free_grows_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let (release, held) = mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        let mut builder = Server::builder(&run_dir);
+        let answer = move |_: &_, _| Ok(u8::from(held.lock().unwrap().recv().is_ok()));
+        builder.serve::<Held>(answer).unwrap();
+        let server = builder.start().unwrap();
+        let mut client = Client::<Held>::new(&run_dir);
+        let mut session = client.connect().unwrap().backpressure(Backpressure::Grow);
+        let size = |session: &Session<Held>| session.drive.end().lanes().epoch().size;
+        let first = size(&session);
+        // Now and then no record is free until the peer's head is loaded; at last there is no room.
+        let sizes = std::iter::from_fn(|| {
+            let is_written = session.write_free(&[1; 1000]).is_some();
+            let free = size(&session);
+            let is_full = !is_written && session.write::<false>(&[1; 1000]).is_err();
+            session.publish();
+            Some((free, size(&session), is_full))
+        });
+        let grown =
+            sizes.take(200).find(|(free, now, is_full)| *is_full || now > free || *free > first);
+        drop(release);
+        server.stop();
+        assert_eq!(grown, Some((first, first.doubled(), false)), "only who waits grows the lane");
     }
 }

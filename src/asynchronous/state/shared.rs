@@ -100,7 +100,7 @@ impl<S: Service> Shared<S> {
         if !is_soon {
             return None;
         }
-        let ticket = state.session.write::<false>(request).ok()?;
+        let ticket = state.session.write_free(request)?;
         state.count_sent(true);
         state.calls.expect(ticket);
         state.calls.ask(ticket, waker, false);
