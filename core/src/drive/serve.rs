@@ -62,7 +62,12 @@ pub enum Responded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// There is no room for the answer now: [keep](ServeDriver::respond_later) it.
-    Full,
+    Full {
+        /// How many bytes are missing; 0 if that is not known.
+        missing: u64,
+    },
+    /// It is longer than the client takes: answer with [`Status::TooLarge`].
+    TooLarge,
     /// The lane cannot grow for it now: send it [in parts](ServeDriver::respond_in_parts).
     Parts,
     /// No lane carries it: [attach](ServeDriver::attach) it.
@@ -191,7 +196,8 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
             return Ok(Responded::Done);
         };
         match *unanswered {
-            Unanswered::Full => self.respond_later(id, status, bytes)?,
+            Unanswered::Full { missing } => self.respond_later(id, status, bytes, missing)?,
+            Unanswered::TooLarge => return self.respond(id, Status::TooLarge, &[]),
             Unanswered::Parts => self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
             Unanswered::Attach => return Ok(Responded::Attach),
             Unanswered::Short(shortage) => return Ok(Responded::Short(shortage)),
@@ -235,8 +241,8 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
             let to = match error {
                 RespondError::Grow(to) => to,
                 RespondError::Peer(fault) => return Err(Unanswered::Over(self.end.fail(fault))),
-                RespondError::Full => return Err(Unanswered::Full),
-                RespondError::TooLarge => return self.respond_too_large(id),
+                RespondError::Full => return Err(Unanswered::Full { missing: 0 }),
+                RespondError::TooLarge => return Err(Unanswered::TooLarge),
                 RespondError::Attach => return Err(Unanswered::Attach),
                 RespondError::Short(shortage) => return Err(Unanswered::Short(shortage)),
             };
@@ -245,7 +251,9 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 Err(ResizeError::Push(PushError::Peer(fault))) => {
                     return Err(Unanswered::Over(fault));
                 }
-                Err(ResizeError::Push(PushError::Full { .. })) => return Err(Unanswered::Full),
+                Err(ResizeError::Push(PushError::Full { missing })) => {
+                    return Err(Unanswered::Full { missing });
+                }
                 // At the limit of shared memory.
                 Err(ResizeError::Push(_)) => return Err(Unanswered::Parts),
                 Err(ResizeError::Short(shortage)) => return Err(Unanswered::Short(shortage)),
@@ -261,17 +269,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         }
     }
 
-    /// An answer without a payload needs nothing but room, and may be kept without charge.
-    fn respond_too_large(&mut self, id: u64) -> Result<(), Unanswered> {
-        match self.respond_now(id, Status::TooLarge, &[]).map_err(|unanswered| *unanswered) {
-            Err(Unanswered::Full) => {
-                self.respond_later(id, Status::TooLarge, &[]).map_err(Unanswered::Over)
-            }
-            responded => responded,
-        }
-    }
-
-    /// Answers a request when there is room, after [`ServeDriver::respond_now`] found none.
+    /// Answers a request when there is room, after [`ServeDriver::respond_now`] found none: it lacked `missing` bytes.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
@@ -280,10 +278,11 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         id: u64,
         status: Status,
         bytes: &[u8],
+        missing: u64,
     ) -> Result<(), PeerFault> {
         self.serve.respond_later(id, status, bytes);
         self.end.observer.answered(None);
-        self.end.observer.lane_full(0);
+        self.end.observer.lane_full(missing);
         if self.end.larger().is_some() {
             self.flush()?;
         }

@@ -101,9 +101,11 @@ impl ServerSession {
         bytes: &[u8],
         unanswered: Unanswered,
     ) -> Result<(), EndReason> {
-        let in_parts = match unanswered {
-            Unanswered::Full => false,
-            Unanswered::Parts => true,
+        let missing = match unanswered {
+            Unanswered::Full { missing } => Some(missing),
+            Unanswered::Parts => None,
+            // Without a payload, it is kept without charge.
+            Unanswered::TooLarge => return self.respond(id, Status::TooLarge, &[]),
             Unanswered::Attach => return self.attach_copy(id, bytes),
             Unanswered::Short(shortage) => return self.respond_short(id, shortage),
             Unanswered::Over(fault) => return Err(fault.into()),
@@ -112,10 +114,9 @@ impl ServerSession {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
-        if in_parts {
-            self.driver.respond_in_parts(id, status, Box::new(bytes.to_vec()))?;
-        } else {
-            self.driver.respond_later(id, status, bytes)?;
+        match missing {
+            Some(missing) => self.driver.respond_later(id, status, bytes, missing)?,
+            None => self.driver.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
         }
         self.note_flushed();
         Ok(())
