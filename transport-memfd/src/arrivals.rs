@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::doorbell::Eventfd;
 use crate::fork::OwnerProcess;
-use crate::notify::{self, Notify};
+use crate::notify::{self, MAX_UPDATES, Notify};
 use crate::prelude::*;
 use crate::reaper;
 
@@ -71,15 +71,16 @@ impl platform::Arrivals for Arrivals {
     fn take(&self) -> io::Result<()> {
         // The lock is held while events are consumed and the others rung: none of them finds neither.
         let bells = lock(&self.watched.bells);
-        loop {
+        for _ in 0..MAX_UPDATES {
             if self.watched.notify.drain() {
                 bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
             }
             self.bell.drain();
             if !self.watched.notify.update(true)? {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     fn release() {

@@ -15,6 +15,9 @@ use rustix::io::Errno;
 use crate::Linux;
 use crate::reaper;
 
+/// How often one call updates the watches: whoever replaces directories again and again must not hold the caller up. It is woken
+/// once more for the last.
+pub(crate) const MAX_UPDATES: usize = 4;
 /// What happens in a directory when the next one on the path goes.
 const GOES: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
 /// When it comes, or what is in its way goes.
@@ -77,7 +80,7 @@ impl Notify {
     pub(crate) fn update(&self, is_missing: bool) -> io::Result<bool> {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut current = BTreeSet::new();
-        if let Err(error) = self.watch_nearest(is_missing, &mut current) {
+        if let Err(error) = self.watch_nearest(is_missing, &mut current, &mut watches) {
             // What cannot be watched anew may be watched still.
             watches.append(&mut current);
             return Err(error);
@@ -88,10 +91,15 @@ impl Notify {
         Ok(!stale.is_empty())
     }
 
-    /// Watches what [`Notify::update`] says: those watches are `current` then.
-    fn watch_nearest(&self, is_missing: bool, current: &mut BTreeSet<i32>) -> io::Result<()> {
+    /// Watches what [`Notify::update`] says: those watches are `current` then. What it watched on the way is added to `before`.
+    fn watch_nearest(
+        &self,
+        is_missing: bool,
+        current: &mut BTreeSet<i32>,
+        before: &mut BTreeSet<i32>,
+    ) -> io::Result<()> {
         // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
-        let mut before = None;
+        let mut seen = None;
         loop {
             let (mut found, mut failed) = (None, None);
             let mut dirs = self.run_dir.ancestors().enumerate();
@@ -110,18 +118,18 @@ impl Notify {
                 }
             });
             let nearest = nearest.map(|(above, _)| above);
-            if nearest != before {
-                current.clear();
+            if nearest != seen {
+                before.append(current);
             }
             current.extend(found);
-            if nearest.is_none() || nearest == before || nearest == Some(0) && !is_missing {
+            if nearest.is_none() || nearest == seen || nearest == Some(0) && !is_missing {
                 return failed.map_or(Ok(()), Err);
             }
             if let Some((_, above)) = dirs.next() {
                 // Without the right to watch it, the end of the nearest may go unnoticed until its files are closed.
                 current.extend(self.watch_dir(above, GOES));
             }
-            before = nearest;
+            seen = nearest;
         }
     }
 
@@ -151,9 +159,11 @@ impl platform::Notify<Linux> for Notify {
     }
 
     fn take(&self, is_missing: bool) {
-        self.drain();
-        while let Ok(true) = self.update(is_missing) {
+        for _ in 0..MAX_UPDATES {
             self.drain();
+            if !matches!(self.update(is_missing), Ok(true)) {
+                return;
+            }
         }
     }
 }
