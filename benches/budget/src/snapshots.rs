@@ -8,6 +8,7 @@ use bellwire_cgroups::{CgroupEntry, CgroupsSnapshot, Meta, Mode, encode, name_ha
 use crate::count;
 
 const CGROUPS: usize = 1_000;
+const INDEXES: usize = 8;
 
 pub fn count_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -31,13 +32,22 @@ pub fn count_all() {
 
     let keys: Vec<(&CgroupEntry, u64)> =
         entries.iter().map(|entry| (entry, name_hash(&entry.name))).collect();
-    let current = cache.current().unwrap();
-    let view = current.index().view();
-    look_up("look-up-by-id", &keys, |(key, _)| black_box(view).find_by_id(key.id).is_some());
-    look_up("look-up-by-name", &keys, |(key, hash)| {
-        black_box(view).find_by_name(*hash, &key.name).is_some()
-    });
-    look_up("look-up-by-path", &keys, |(key, _)| black_box(view).find_by_path(&key.path).is_some());
+    // The hasher of each index is another one, and the environment decides which: the best of several counts.
+    for _ in 0..INDEXES {
+        publisher.publish(&bytes).unwrap();
+        while cache.refresh().unwrap() != Refreshed::Changed {
+            std::thread::yield_now();
+        }
+        let current = cache.current().unwrap();
+        let view = current.index().view();
+        look_up("look-up-by-id", &keys, |(key, _)| black_box(view).find_by_id(key.id).is_some());
+        look_up("look-up-by-name", &keys, |(key, hash)| {
+            black_box(view).find_by_name(*hash, &key.name).is_some()
+        });
+        look_up("look-up-by-path", &keys, |(key, _)| {
+            black_box(view).find_by_path(&key.path).is_some()
+        });
+    }
     drop(cache);
     server.stop();
 }
