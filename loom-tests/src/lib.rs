@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # What is modelled
-//! * Both ends are the drivers that ship: a [`Client`] is a `CallDriver` that never spins, a [`Server`] is a
+//! * Both ends are the drivers that ship: a `Client` is a `CallDriver` that never spins, a `Server` is a
 //!   `ServeDriver` with a loop that sleeps where the reactor does.
 //! * A page is loom atomics, a lane is one `UnsafeCell` for each block of 16 bytes: bytes read or written
 //!   without a happens-before edge are a failure. Each epoch of a lane is memory of its own, passed through a

@@ -669,10 +669,10 @@ pub trait Poller<P: Platform>: Sized {
     /// At the limit of descriptors, handles or memory.
     fn choose(wanted: Backend) -> Result<(Self, BackendStatus), P::Error>;
 
-    /// Watches `object` from the next wait on. Delete it before it is closed. No token may be `u64::MAX`.
+    /// Watches `object`, which is not watched, from the next wait on. Delete it before it is closed. No token may be `u64::MAX`.
     ///
     /// # Errors
-    /// It is watched already, or at a limit of the system.
+    /// At a limit of the system; where the system notices, it is watched already.
     fn add(
         &mut self,
         object: P::Borrowed<'_>,
@@ -683,7 +683,7 @@ pub trait Poller<P: Platform>: Sized {
     /// Changes what an already watched `object` is watched for.
     ///
     /// # Errors
-    /// It is not watched, or at a limit of the system.
+    /// At a limit of the system; where the system notices, it is not watched.
     fn modify(
         &mut self,
         object: P::Borrowed<'_>,
