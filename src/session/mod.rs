@@ -6,6 +6,7 @@ mod metrics;
 mod post;
 mod raw;
 mod replies;
+mod requests;
 mod snapshots;
 #[cfg(feature = "tokio")]
 mod tasks;
