@@ -113,11 +113,6 @@ impl Snapshot {
         Ok(Self { fd: Arc::new(memfd.into_file().into()), len, lent: Mutex::default() })
     }
 
-    /// Returns whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Returns the descriptor to send to a peer, and charges the snapshot to the peer's user until no peer's process has it
     /// any more. A user who already keeps memory gets a copy.
     ///

@@ -71,7 +71,7 @@ impl platform::OwnRegion<Windows> for OwnRegion {
 }
 
 impl PeerRegion {
-    /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the handle to the caller.
+    /// Checks and maps like [`verify_and_map`](platform::PeerRegion::verify_and_map), but leaves the handle to the caller.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.

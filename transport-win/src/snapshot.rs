@@ -75,11 +75,6 @@ impl platform::SnapshotBuilder<Windows> for SnapshotBuilder {
 }
 
 impl Snapshot {
-    /// Returns whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Returns the handle to send to a peer, and charges the snapshot to the peer's user from now on.
     ///
     /// # Errors

@@ -1,0 +1,187 @@
+//! The name of a service on disk: who holds it, who reaches it, and noticing that it comes or goes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bellwire_core::{Instant, ServiceName};
+
+use super::{Absent, Platform};
+
+/// The name of a service, held by this process.
+pub trait Endpoint<P: Platform>: Sized {
+    /// Takes the name without listening: until [`Endpoint::listen`], clients wait as for a provider that is absent. With
+    /// `group_may_write`, a run directory is accepted whose group may replace what is in it.
+    ///
+    /// # Errors
+    /// The name is taken, or the run directory is not safe.
+    fn reserve(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &P::Admission,
+        group_may_write: bool,
+    ) -> Result<Self, P::BindError>;
+
+    /// Takes the name, and serves it at a socket that was handed over. Clients that connect before [`Endpoint::listen`] wait.
+    ///
+    /// # Errors
+    /// As [`Endpoint::reserve`]; and when clients do not reach the socket.
+    fn inherit(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &P::Admission,
+        group_may_write: bool,
+        inherited: &P::Inherited,
+    ) -> Result<Self, P::BindError>;
+
+    /// Returns whether clients find it by its name: always, by default, where a name has no files that can go.
+    fn is_in_place(&self) -> bool {
+        true
+    }
+
+    /// Takes the name again after its files went or were replaced, and listens there. Clients that wait at the old place are
+    /// turned away and connect again.
+    ///
+    /// # Errors
+    /// Another process may have taken the name meanwhile. Then this endpoint is unchanged.
+    fn take_place(&mut self) -> Result<(), P::BindError> {
+        Ok(())
+    }
+
+    /// Listens, and wakes the clients that wait for that. At most `most` plus one connections wait for accept. Called again, it
+    /// changes that number.
+    ///
+    /// # Errors
+    /// None on an endpoint that is bound.
+    fn listen(&self, most: u32) -> Result<(), P::Error>;
+
+    /// Accepts a waiting connection; returns `None` if there is none. Does not wait.
+    ///
+    /// # Errors
+    /// At the limit of descriptors, handles or memory: the connection keeps waiting. Connections that were closed meanwhile are
+    /// skipped without an error.
+    fn accept(&self) -> Result<Option<P::Channel>, P::Error>;
+
+    /// Refuses further connections where the system can, and closes those that wait for accept.
+    fn turn_away(&self);
+
+    /// Returns the service.
+    fn service(&self) -> ServiceName;
+
+    /// Connects to a service whose endpoint belongs to this user, to the system, or to one of `owners`. Waits only while the
+    /// queue of connections is full, until `until` at most. The caller still checks the peer's
+    /// [`Credentials`](super::Credentials).
+    ///
+    /// # Errors
+    /// No process serves it, or one that is not trusted.
+    fn connect(
+        run_dir: &Path,
+        service: ServiceName,
+        owners: &[P::User],
+        until: Option<Instant>,
+    ) -> Result<P::Channel, P::ConnectError>;
+
+    /// Takes the sockets that a service manager hands to this process: none, by default. Once: later calls find none.
+    ///
+    /// # Errors
+    /// Of the first that is no endpoint. The others are closed then.
+    fn inherited() -> Result<Vec<P::Inherited>, P::InheritError> {
+        Ok(Vec::new())
+    }
+
+    /// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name, without connecting.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn list(run_dir: &Path) -> Result<Vec<P::EndpointInfo>, ListError>;
+}
+
+/// Whether a process serves an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// A process holds its lock; its pid, if known.
+    Alive(Option<u32>),
+    /// No process serves it: a crash left it.
+    Stale,
+    /// The name is taken by something else: a socket whose listener does not hold the lock, a socket and a lock of different
+    /// users, or an object that is not a socket. Never on Windows, where the pipe's owner shows that.
+    Squatted,
+    /// A service manager listens, and starts the provider when a client connects. Never on Windows.
+    Activated,
+    /// This process cannot find out.
+    Unknown,
+}
+
+/// Why a run directory was not listed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot list {}: {source}", .path.display())]
+pub struct ListError {
+    /// The directory.
+    pub path: PathBuf,
+    /// The error from the system.
+    pub source: io::Error,
+}
+
+/// A socket that listens, bound by the service manager, which keeps it open.
+pub trait Inherited {
+    /// Returns where it was bound.
+    fn path(&self) -> &Path;
+
+    /// Returns whether clients of a service look for it there.
+    fn is_of(&self, run_dir: &Path, service: ServiceName) -> bool;
+}
+
+impl<P> Inherited for Absent<P> {
+    fn path(&self) -> &Path {
+        match self.0 {}
+    }
+
+    fn is_of(&self, _: &Path, _: ServiceName) -> bool {
+        match self.0 {}
+    }
+}
+
+/// A wait for an endpoint to come up: ready when one may have.
+pub trait Arrivals: Sized {
+    /// Watches a run directory, which need not exist. Check for the endpoint after this call, and after each
+    /// [`Arrivals::take`].
+    ///
+    /// # Errors
+    /// The directory cannot be watched.
+    fn watch(run_dir: &Path) -> io::Result<Self>;
+
+    /// Consumes what made it ready.
+    ///
+    /// # Errors
+    /// As of [`Arrivals::watch`]: no further change is noticed.
+    fn take(&self) -> io::Result<()>;
+
+    /// Closes what the next wait would use again: a process that has found its provider keeps nothing from others.
+    fn release();
+}
+
+/// Watches a run directory, or where it was, for files that go or are replaced: ready when something may have happened.
+pub trait Notify<P: Platform>: Sized {
+    /// Watches a run directory. `None` if that is not possible, or nothing can happen: then changes go unnoticed.
+    fn watch(run_dir: &Path) -> Option<Self>;
+
+    /// Returns what to wait for.
+    fn changed(&self) -> P::Borrowed<'_>;
+
+    /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this call.
+    /// `is_missing` says that some of them were not there before: then nothing else tells that the directory goes.
+    fn take(&self, is_missing: bool);
+}
+
+impl<P: Platform> Notify<P> for Absent<P> {
+    fn watch(_: &Path) -> Option<Self> {
+        None
+    }
+
+    fn changed(&self) -> P::Borrowed<'_> {
+        match self.0 {}
+    }
+
+    fn take(&self, _: bool) {
+        match self.0 {}
+    }
+}

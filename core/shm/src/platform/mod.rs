@@ -1,0 +1,167 @@
+//! What a transport provides: the contract between the facade and one operating system.
+//!
+//! A transport implements [`Platform`] for a type without values, which names the transport's types, and for each of those the
+//! trait here that has its name. So a port that lacks a function does not compile, and the compiler names the function. Errors
+//! and memory orderings are the same on every system unless the transport's own documentation says more.
+
+mod endpoint;
+mod link;
+mod memory;
+mod peer;
+mod poll;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use bellwire_core::Instant;
+use bellwire_core::resize::{Resource, Shortage};
+
+use crate::quota::Gauge;
+
+pub use endpoint::{Arrivals, Endpoint, Inherited, ListError, Liveness, Notify};
+pub use link::{Event, LifeLock, LifeState, Link, Parts, PassMemory, WatchPeer, Watchers};
+pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder};
+pub use peer::{Channel, Credentials, Process};
+pub use poll::{Interest, PollEvent, Poller, Trigger};
+
+/// Every trait of this module, for a caller of their functions.
+pub mod prelude {
+    pub use super::{
+        Arrivals as _, Channel as _, Credentials as _, Endpoint as _, Event as _, Inherited as _,
+        LifeLock as _, Link as _, Notify as _, OwnRegion as _, PassMemory as _, PeerRegion as _,
+        Platform, Poller as _, Process as _, Snapshot as _, SnapshotBuilder as _, WatchPeer as _,
+        Watchers as _,
+    };
+}
+
+/// An operating system: its types, its clocks and its limits.
+pub trait Platform: Sized + 'static {
+    /// The error of a system call.
+    type Error: Error + Copy + Into<io::Error>;
+    /// A descriptor or handle.
+    type Owned: 'static;
+    /// The same, borrowed.
+    type Borrowed<'a>: Copy;
+    /// A user of this machine.
+    type User: Copy + Eq + 'static;
+    /// Which users an endpoint admits.
+    type Admission: Clone;
+    /// Who is at the other end.
+    type Credentials: Credentials<Self>;
+    /// A process of this machine.
+    type Process: Process<Self>;
+    /// One end of a control socket or pipe.
+    type Channel: Channel<Self>;
+    /// The name of a service, held by this process.
+    type Endpoint: Endpoint<Self>;
+    /// A socket that the service manager handed over.
+    /// [`Absent`] where service managers hand over none.
+    type Inherited: Inherited;
+    /// An entry of a run directory.
+    type EndpointInfo;
+    /// The doorbell that is a descriptor or handle.
+    type Event: Event<Self>;
+    /// Memory that this process writes.
+    type OwnRegion: OwnRegion<Self>;
+    /// Memory that the peer writes.
+    type PeerRegion: PeerRegion<Self>;
+    /// A snapshot under construction.
+    type SnapshotBuilder: SnapshotBuilder<Self>;
+    /// A finished snapshot.
+    type Snapshot: Snapshot<Self>;
+    /// A readable snapshot.
+    type SnapshotMap: Deref<Target = [u8]>;
+    /// One end of a session.
+    type Link: Link<Self>;
+    /// Wakes a thread that is parked in a link.
+    type Canceller: Clone + Send + Sync;
+    /// Waits for many descriptors or handles.
+    type Poller: Poller<Self>;
+    /// A wait for an endpoint to come up.
+    type Arrivals: Arrivals;
+    /// A wait for an endpoint's files to go.
+    /// [`Absent`] where an endpoint has no files that can go.
+    type Notify: Notify<Self>;
+    /// The sessions whose clients may wait for a board.
+    type Watchers: Watchers<Self>;
+    /// A life word that this thread holds.
+    /// [`Absent`] where the system records no thread's end in memory.
+    type LifeLock: LifeLock<Self>;
+    /// Why memory could not be created.
+    type RegionError: Error;
+    /// Why a peer's memory or event was refused.
+    type VerifyError: Error;
+    /// Why a message was not sent.
+    type SendError: Error;
+    /// Why no message was received.
+    type ReceiveError: Error;
+    /// Why a service cannot be reached.
+    type ConnectError: Error;
+    /// Why a name could not be taken.
+    type BindError: Error;
+    /// Why sockets that were handed over are not used.
+    type InheritError: Error;
+    /// Why no link could be created.
+    type LinkError: Error;
+
+    /// Returns the time on a clock that all processes of the machine share and that nobody sets.
+    fn now() -> Instant;
+
+    /// Returns nanoseconds since 1970: for display, never for a wait.
+    fn wall_nanos() -> u64;
+
+    /// Returns the memory that this process may have in bytes, and a gauge of how much is left.
+    fn memory_limit() -> (u64, Box<dyn Gauge>);
+
+    /// Returns how many maps a process may have; `None`, the default, if only memory limits them.
+    fn max_maps() -> Option<usize> {
+        None
+    }
+
+    /// Returns advice for an operator whose system lacks this.
+    fn hint(resource: Resource) -> &'static str;
+
+    /// Returns the resource that a system call without shared memory lacked.
+    fn shortage(error: Self::Error) -> Shortage;
+
+    /// Returns a lower bound for the eighths of this process's descriptors that are in use. `newest` was just created, so it
+    /// has the lowest free number; `held` is how many the caller knows of, in case some with lower numbers were closed. 0, the
+    /// default, if only memory limits them.
+    fn fd_usage_eighths(newest: Self::Borrowed<'_>, held: usize) -> usize {
+        let _ = (newest, held);
+        0
+    }
+
+    /// Sleeps until one of `objects` is ready, or until `deadline`; returns whether one is.
+    ///
+    /// # Errors
+    /// More than 64 objects, or no memory.
+    fn wait_any(
+        objects: &[Self::Borrowed<'_>],
+        deadline: Option<Instant>,
+    ) -> Result<bool, Self::Error>;
+
+    /// Closes what a peer sent and nobody verified, on the reaper's threads, without waiting for it.
+    fn reap(objects: impl IntoIterator<Item = Self::Owned>);
+
+    /// Returns whether each of the reaper's threads is stuck in a close, at least one of them of this user's object.
+    fn has_blocked_close(user: Self::User) -> bool;
+
+    /// Returns the default run directory.
+    fn default_run_dir() -> PathBuf;
+
+    /// Returns the owner of a run directory that only this owner can replace, if this process acts as root, who gave it. `None`,
+    /// the default, where a run directory's place gives nobody rights.
+    fn owner_trusted_by_root(run_dir: &Path) -> Option<Self::User> {
+        let _ = run_dir;
+        None
+    }
+}
+
+/// What a platform does not have: there is no value of this type.
+#[derive(Clone, Copy, Debug)]
+pub struct Absent<P>(pub Infallible, PhantomData<P>);
