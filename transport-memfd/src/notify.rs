@@ -223,6 +223,20 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
+    fn what_an_update_watched_on_the_way_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let (passed, run_dir) = (dir.path().join("passed"), dir.path().join("run"));
+        fs::create_dir(&passed).unwrap();
+        fs::create_dir(&run_dir).unwrap();
+        let notify = Notify::watch(&run_dir).unwrap();
+        // As after a round in which another directory was the nearest.
+        let passed = notify.watch_dir(&passed, COMES).unwrap();
+        let (mut current, mut before) = (BTreeSet::from([passed]), BTreeSet::new());
+        notify.watch_nearest(false, &mut current, &mut before).unwrap();
+        assert!(!current.contains(&passed) && before.contains(&passed));
+    }
+
+    #[test]
     fn a_directory_whose_file_is_open_is_noticed_when_it_goes() {
         let dir = tempfile::tempdir().unwrap();
         let above = dir.path().join("above");
