@@ -33,22 +33,21 @@ impl Service for Echo {
 /// What the client executes for a call. The provider is a process of its own, outside of callgrind: its answer is
 /// there before the client polls.
 pub fn count_client() {
-    sample_client("call-client", |session| {
-        call_counted(session);
-        true
-    });
+    sample_client("call-client", call_counted);
     sample_client("submit-and-reply-client", submit_and_take_counted);
 }
 
-/// Takes samples of `counted`, which returns whether a sample counts. One for which the provider had to be woken does
-/// not. A provider that is kept from its processor goes on sleeping for long: then another one is started.
+/// Takes samples of `counted`, which returns whether the answer was there at the first poll: others do not count, nor does one for
+/// which the provider had to be woken. A provider that is kept from its processor goes on sleeping for long: then another one is
+/// started.
 fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
-    const MAX_PROVIDERS: usize = 5;
+    const MAX_PROVIDERS: usize = 20;
     let mut samples = 0;
     for _ in 0..MAX_PROVIDERS {
         let dir = tempfile::tempdir().unwrap();
         let mut provider = Provider::start(dir.path().to_str().unwrap());
-        let mut client = client(&RunDir::new(dir.path()));
+        // It sleeps where it would have to wait, which is counted.
+        let mut client = client(&RunDir::new(dir.path()), SpinPolicy::NEVER);
         let session = client.connect().unwrap();
         for _ in 0..SAMPLES {
             call(session);
@@ -68,8 +67,7 @@ fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
     }
 }
 
-fn client(run_dir: &RunDir) -> Client<Echo> {
-    let spin = SpinPolicy { max: SPIN, worth: SPIN };
+fn client(run_dir: &RunDir, spin: SpinPolicy) -> Client<Echo> {
     // Large enough for all that is in flight, small enough for some laps.
     let lane = Geometry::new(16 << 10).unwrap();
     let timeout = Duration::from_secs(60);
@@ -83,12 +81,15 @@ fn call(session: &mut Session<Echo>) {
     assert_eq!(session.call(&[7; 64]).unwrap(), [7; 64]);
 }
 
+/// A call. False when the answer was late.
 #[inline(never)]
-fn call_counted(session: &mut Session<Echo>) {
+fn call_counted(session: &mut Session<Echo>) -> bool {
+    let parks = session.stats().parks;
     callgrind::toggle();
     let answer = session.call(&[7; 64]);
     callgrind::toggle();
     assert_eq!(answer.unwrap(), [7; 64]);
+    session.stats().parks == parks
 }
 
 /// The two halves of a call, without the wait between them. False when the answer was late.
@@ -169,7 +170,7 @@ pub fn count_server() {
         })
         .unwrap();
     let server = builder.start().unwrap();
-    let mut client = client(&run_dir);
+    let mut client = client(&run_dir, SpinPolicy { max: SPIN, worth: SPIN });
     let session = client.connect().unwrap();
     for _ in 0..SAMPLES {
         callgrind::zero();
