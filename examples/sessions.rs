@@ -1,6 +1,6 @@
 //! What idle sessions cost their two processes: descriptors, threads, memory. `docs/operating.md` has the figures.
 //!
-//! `cargo run --release --features doctor --example sessions -- 1000 [eventfd|socket] [workers]`
+//! `cargo run --release --example sessions -- 1000 [eventfd|socket] [workers]`
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

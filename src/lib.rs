@@ -98,8 +98,6 @@ mod config;
 mod connect;
 mod contract;
 mod control;
-#[cfg(feature = "doctor")]
-pub mod doctor;
 mod error;
 mod event;
 pub mod layout;

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwire::{RunDir, User, doctor};
+use bellwire::{RunDir, User};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::call::args::Call;
@@ -218,7 +218,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Parses a user, by its number or its name.
 pub(crate) fn user(text: &str) -> Result<User, String> {
     let number = text.parse().ok();
-    number.or_else(|| doctor::user_named(text)).ok_or_else(|| format!("there is no user {text}"))
+    number
+        .or_else(|| bellwire_doctor::user_named(text))
+        .ok_or_else(|| format!("there is no user {text}"))
 }
 
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor, netipc};
+use bellwire::{EndpointInfo, ListError, Liveness, RunDir, netipc};
 use serde::Serialize;
 
 use crate::args::Output;
@@ -149,7 +149,7 @@ impl Endpoint {
             pid,
             mode: info.permissions().map(|mode| format!("{mode:04o}")),
             user: owner.map(|user| user.to_string()),
-            owner: owner.and_then(doctor::account),
+            owner: owner.and_then(bellwire_doctor::account),
             netipc: stats.map(|stats| stats.netipc_sessions),
             netipc_admitted: stats.map(|stats| stats.netipc_admitted),
             address: info.address(),

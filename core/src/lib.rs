@@ -23,7 +23,6 @@
 //! | [`port`] | what a transport provides |
 //! | [`end`] | one end of a session over any port: its lanes, its state, how it grows and closes |
 //! | [`drive`] | an end with the calling or the serving machine; the only loops that block |
-//! | [`doctor`] | what the doctor reports about a machine |
 #![cfg_attr(not(any(loom, test)), no_std)]
 
 extern crate alloc;
@@ -34,7 +33,6 @@ pub mod broadcast;
 pub mod call;
 pub mod control;
 pub mod counters;
-pub mod doctor;
 pub mod drive;
 pub mod end;
 mod error;

@@ -16,7 +16,6 @@
 //! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! observe                      sessions of other processes (feature `observe`)
-//! doctor                       checks that the machine has the required features (feature `doctor`)
 //! ```
 //!
 //! Requires Linux 5.10. Items that use features of a newer kernel, where available, say so. On any other system this crate is
@@ -31,8 +30,6 @@ compile_error!(
 pub mod admission;
 pub mod arrivals;
 pub mod clock;
-#[cfg(feature = "doctor")]
-pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
 pub mod fork;

@@ -62,16 +62,22 @@ pub fn max_maps() -> Option<usize> {
     fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
+/// Returns the lowest limit in bytes of the memory cgroups that contain this process. Version 1 reports no limit as a number
+/// near 2^63.
+pub fn cgroup_limit() -> Option<u64> {
+    Cgroup::of_this_process().map(|cgroup| cgroup.limit)
+}
+
 /// The memory cgroup with the lowest limit that contains this process.
-pub(crate) struct Cgroup {
-    pub(crate) limit: u64,
+struct Cgroup {
+    limit: u64,
     usage: File,
     stat: PathBuf,
     cached: &'static str,
 }
 
 impl Cgroup {
-    pub(crate) fn of_this_process() -> Option<Self> {
+    fn of_this_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (version, path) = parse(&cgroups)?;
         let root = Path::new(version.root);

@@ -15,7 +15,7 @@ use crate::OsError;
 
 /// The access rights of a duplicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Those of the original.
     Same,
     /// Exactly these.
@@ -50,7 +50,7 @@ impl Number {
 }
 
 /// Creates a second handle of this process to the same object. Child processes do not inherit it.
-pub(crate) fn duplicate(handle: impl AsHandle, access: Access) -> Result<OwnedHandle, OsError> {
+pub fn duplicate(handle: impl AsHandle, access: Access) -> Result<OwnedHandle, OsError> {
     let me = own_process();
     let raw = raw_duplicate(me, handle.as_handle().as_raw_handle(), me, access)?;
     // SAFETY: made just now, for this process; nobody else knows it.
@@ -103,7 +103,7 @@ pub(crate) unsafe fn adopt(number: Number) -> OwnedHandle {
 }
 
 /// Returns this process, for calls that take a process handle.
-pub(crate) fn own_process() -> BorrowedHandle<'static> {
+pub fn own_process() -> BorrowedHandle<'static> {
     // SAFETY: the pseudo-handle of the current process; it is valid as long as the process runs.
     unsafe { BorrowedHandle::borrow_raw(INVALID_HANDLE_VALUE) }
 }

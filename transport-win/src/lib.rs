@@ -17,7 +17,6 @@
 //! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
-//! doctor                                   checks that the machine has the required features (feature `doctor`)
 //! ```
 //!
 //! Requires Windows 8.1: earlier versions do not check the rights of an unnamed section. On any other system this crate is
@@ -30,14 +29,12 @@ compile_error!("the words of a page are little-endian");
 pub mod admission;
 pub mod arrivals;
 pub mod clock;
-#[cfg(feature = "doctor")]
-pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
 pub mod fork;
-mod handle;
+pub mod handle;
 pub mod link;
-mod mapping;
+pub mod mapping;
 pub mod memory;
 pub mod object;
 #[cfg(feature = "observe")]

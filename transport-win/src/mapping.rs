@@ -21,7 +21,7 @@ use crate::handle::own_process;
 /// A view of a whole section, unmapped on drop. It grants no access by itself: code that dereferences [`Mapping::start`] has
 /// to justify that. A child process does not inherit it.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
 }
 
@@ -43,7 +43,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps a whole section; with `write` also for writing, which the handle has to allow.
-    pub(crate) fn new(section: BorrowedHandle<'_>, write: bool) -> Result<Self, OsError> {
+    pub fn new(section: BorrowedHandle<'_>, write: bool) -> Result<Self, OsError> {
         let access = if write { FILE_MAP_READ | FILE_MAP_WRITE } else { FILE_MAP_READ };
         // SAFETY: the kernel picks a range that nothing else uses; a handle of something else is an error.
         let view = unsafe { MapViewOfFile(section.as_raw_handle(), access, 0, 0, 0) };

@@ -11,7 +11,7 @@ impl OsError {
     pub(crate) const NOT_ENOUGH_MEMORY: Self = Self(ERROR_NOT_ENOUGH_MEMORY);
 
     /// Returns the error of the calling thread's last failed call.
-    pub(crate) fn last() -> Self {
+    pub fn last() -> Self {
         io::Error::last_os_error().into()
     }
 

@@ -73,8 +73,7 @@ impl Sid {
     }
 
     /// Returns the system's format: revision, count and authority in two words, then the numbers.
-    #[cfg(feature = "doctor")]
-    pub(crate) fn words(self) -> [u32; 2 + MAX_PARTS] {
+    pub fn words(self) -> [u32; 2 + MAX_PARTS] {
         let [_, _, a, b, c, d, e, f] = self.authority.to_be_bytes();
         let count = u8::try_from(self.count).unwrap_or(0);
         let mut words = [0; 2 + MAX_PARTS];

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::Command;
 
 use bellwire::RunDir;
-use bellwire::doctor::{self, Check, Outcome};
+use bellwire_doctor::{self as doctor, Check, Outcome};
 use serde::Serialize;
 
 use crate::args::Output;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use bellwire::doctor::{Check, Finding, Group, Tried};
 use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
+use bellwire_doctor::{Check, Finding, Group, Tried};
 
 use crate::demo::DemoPing;
 use crate::out::span;

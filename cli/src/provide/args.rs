@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwire::{Admission, doctor};
+use bellwire::Admission;
 use bellwire_cgroups::scan::Limits;
 
 use super::{Patterns, Spec};
@@ -90,7 +90,7 @@ fn admission(text: &str) -> Result<Admission, String> {
         }
         Some(("group", group)) => {
             let number = group.parse().ok();
-            let group = number.or_else(|| doctor::group_named(group));
+            let group = number.or_else(|| bellwire_doctor::group_named(group));
             group.map(Admission::Group).ok_or_else(|| format!("there is no such group: {text}"))
         }
         _ => Err("must be same-user, group:GROUP, user:USER[,USER...] or any".into()),

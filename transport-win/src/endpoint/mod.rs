@@ -136,8 +136,7 @@ impl Endpoint {
 
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
-    #[cfg(feature = "doctor")]
-    pub(crate) fn is_recreatable(&self) -> Result<bool, OsError> {
+    pub fn is_recreatable(&self) -> Result<bool, OsError> {
         match Listening::open(&self.pipe, &self.rights, &self.arrived, true) {
             Ok(_) => Ok(true),
             Err(error) if [ERROR_ACCESS_DENIED, ERROR_PIPE_BUSY].contains(&error.code()) => {

@@ -12,8 +12,6 @@
 mod child;
 mod conformance;
 mod death;
-#[cfg(feature = "doctor")]
-mod doctor;
 mod doorbell;
 mod endpoint;
 mod exchange;

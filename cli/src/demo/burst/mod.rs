@@ -14,7 +14,7 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Current, RunDir, SnapshotCache, doctor};
+use bellwire::{Client, Current, RunDir, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Index};
 
 use super::report::Report;
@@ -135,7 +135,7 @@ impl BurstClient {
     /// Returns the shared memory of both processes.
     fn memory(&mut self) -> Result<Memory, Failure> {
         let theirs = self.workload.call(&Workload::UNCHANGED)?;
-        let ours = doctor::shared_memory().map_err(|error| {
+        let ours = bellwire_doctor::shared_memory().map_err(|error| {
             Failure::of(Exit::Failed, "cannot determine the shared memory", &error)
         })?;
         Ok(Memory::of(ours, theirs))

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 
-use bellwire::{HandlerError, doctor};
+use bellwire::HandlerError;
 use bellwire_cgroups::{CgroupEntry, View, synthetic};
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ pub(in super::super) fn answer(
         let order = Order::Publish(workload.synthetic);
         orders.send(order).map_err(|_| HandlerError::new("the provider ends"))?;
     }
-    Ok(doctor::shared_memory()?.into_iter().collect())
+    Ok(bellwire_doctor::shared_memory()?.into_iter().collect())
 }
 
 /// Shared memory. If the system numbers it alike for all processes, each piece counts once, however many have it.

@@ -1,4 +1,4 @@
-//! Tries each kernel feature that this transport uses, and looks for limits that are too low.
+//! Tries each kernel feature that the Linux transport uses, and looks for limits that are too low.
 //!
 //! It tries features instead of guessing from a version number, and changes nothing.
 
@@ -13,11 +13,11 @@ mod shared;
 use std::path::Path;
 use std::process::Command;
 
-use bellwire_core::doctor::Check;
+use crate::check::Check;
 
 pub use shared::shared_memory;
 
-use crate::peer::{self, User};
+use bellwire_memfd::peer::{self, User};
 
 /// Returns all checks, in reading order. `child` is a program that exits immediately by itself; it shows how the end of a
 /// process is reported.

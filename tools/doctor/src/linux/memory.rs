@@ -1,10 +1,10 @@
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::prelude::*;
-use crate::region::{OwnRegion, PeerRegion};
-use crate::snapshot::SnapshotBuilder;
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
+use bellwire_memfd::prelude::*;
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use bellwire_memfd::snapshot::SnapshotBuilder;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, SealFlags, fallocate, fchmod, fcntl_add_seals,
     fcntl_get_seals, fstat, ftruncate, memfd_create,

@@ -9,7 +9,7 @@ use windows_sys::Win32::Security::{LookupAccountSidW, SID_NAME_USE};
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleA, GetProcAddress};
 use windows_sys::Win32::System::SystemInformation::OSVERSIONINFOW;
 
-use crate::peer::{Group, User};
+use bellwire_win::peer::{Group, User};
 
 /// The longest name of an account or a domain in UTF-16 units, including its final zero.
 const LONGEST: u32 = 257;

@@ -3,12 +3,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
 
-use crate::doorbell::Event;
-use crate::poll::{self, Events, Interest, Poller, Trigger};
-use crate::prelude::*;
-use crate::{OsError, clock};
+use bellwire_win::doorbell::Event;
+use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
+use bellwire_win::prelude::*;
+use bellwire_win::{OsError, clock};
 
 /// Much longer than a wake takes.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,16 +2,16 @@ use std::os::windows::io::AsHandle;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::check::{Check, Finding, Group, Tried};
 use bellwire_core::ServiceName;
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use tempfile::TempDir;
 
-use crate::doorbell::Event;
-use crate::endpoint::{self, Endpoint};
-use crate::pass::{Channel, ReceiveError, Received};
-use crate::peer::{self, Process, Reach};
-use crate::prelude::*;
-use crate::{clock, poll};
+use bellwire_win::doorbell::Event;
+use bellwire_win::endpoint::{self, Endpoint};
+use bellwire_win::pass::{Channel, ReceiveError, Received};
+use bellwire_win::peer::{self, Process, Reach};
+use bellwire_win::prelude::*;
+use bellwire_win::{clock, poll};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const SERVICE: ServiceName = ServiceName::constant("doctor");
@@ -44,8 +44,11 @@ struct Pair {
 impl Pair {
     fn connect() -> Result<Self, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let endpoint =
-            Endpoint::bind_admitting(dir.path(), SERVICE, &crate::admission::Admission::SameUser)?;
+        let endpoint = Endpoint::bind_admitting(
+            dir.path(),
+            SERVICE,
+            &bellwire_win::admission::Admission::SameUser,
+        )?;
         let until = Some(clock::now().after(PATIENCE));
         let client = endpoint::connect_trusting(dir.path(), SERVICE, &[], until)?;
         poll::wait(&[endpoint.as_handle()], until)?;

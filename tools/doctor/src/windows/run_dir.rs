@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
 
 /// Checks the directory in which providers and clients meet.
 pub(super) fn checks(run_dir: &Path) -> Vec<Check> {

@@ -18,10 +18,10 @@ pub fn shared_memory() -> io::Result<BTreeMap<u64, u64>> {
         let path = entry?.path();
         // The directory's own descriptor is closed by now.
         let Ok(target) = fs::read_link(&path) else { continue };
-        if target.to_string_lossy().starts_with(NAME) {
-            if let Ok(file) = fs::metadata(&path) {
-                note(&mut held, file.ino(), file.len());
-            }
+        if target.to_string_lossy().starts_with(NAME)
+            && let Ok(file) = fs::metadata(&path)
+        {
+            note(&mut held, file.ino(), file.len());
         }
     }
     Ok(held)

@@ -1,4 +1,4 @@
-//! Tries each Windows feature that this transport uses, and looks for limits that are too low.
+//! Tries each feature that the Windows transport uses, and looks for limits that are too low.
 //!
 //! It tries features instead of guessing from a version number, and changes nothing.
 
@@ -13,7 +13,7 @@ mod system;
 use std::path::Path;
 use std::process::Command;
 
-use bellwire_core::doctor::Check;
+use crate::check::Check;
 
 pub use shared::shared_memory;
 pub use system::{account, group_named, system, user_named};

@@ -2,12 +2,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clock;
-use crate::doorbell::{Eventfd, Woke, futex_wait_any};
-use crate::poll::{Epoll, Events, Interest, Trigger};
-use crate::prelude::*;
-use crate::region::{OwnRegion, PeerRegion};
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
+use bellwire_memfd::clock;
+use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
+use bellwire_memfd::poll::{Epoll, Events, Interest, Trigger};
+use bellwire_memfd::prelude::*;
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::io::Errno;
 use rustix::thread::futex::{WaitvFlags, waitv};
 use rustix::time::ClockId;

@@ -1,11 +1,6 @@
-//! The results of the doctor: checks, made by the transport, of what the transport needs on this machine.
+//! What a check found.
 
-use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::error::Error;
+use std::error::Error;
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,17 @@
 use std::error::Error;
 use std::os::windows::io::{AsHandle, OwnedHandle};
 
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
 use windows_sys::Win32::Foundation::ERROR_ACCESS_DENIED;
 use windows_sys::Win32::Storage::FileSystem::WRITE_DAC;
 use windows_sys::Win32::System::Memory::{SECTION_MAP_READ, SECTION_MAP_WRITE};
 
-use crate::handle::{Access, duplicate};
-use crate::mapping::Mapping;
-use crate::prelude::*;
-use crate::region::{OwnRegion, PeerRegion};
-use crate::snapshot::SnapshotBuilder;
-use crate::{OsError, section};
+use bellwire_win::OsError;
+use bellwire_win::handle::{Access, duplicate};
+use bellwire_win::mapping::Mapping;
+use bellwire_win::prelude::*;
+use bellwire_win::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
+use bellwire_win::snapshot::SnapshotBuilder;
 
 const PAGE: usize = 4096;
 const NAME: &str = "bellwire-doctor";
@@ -38,7 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-fn region() -> Result<(OwnRegion, OwnedHandle), section::RegionError> {
+fn region() -> Result<(OwnRegion, OwnedHandle), RegionError> {
     OwnRegion::create(NAME, PAGE, |_| {})
 }
 
@@ -89,7 +89,7 @@ fn rights_stay() -> Tried {
 fn size() -> Tried {
     let (_own, handle) = region()?;
     match PeerRegion::check_and_map(handle.as_handle(), 2 * PAGE) {
-        Err(section::VerifyError::Size { .. }) => {
+        Err(VerifyError::Size { .. }) => {
             Ok(Finding::ok("a section that is too small is refused before it is read"))
         }
         Err(error) => Err(error.into()),

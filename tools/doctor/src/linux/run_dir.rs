@@ -3,10 +3,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use crate::endpoint::MAX_PATH;
-use crate::peer::own_uid;
+use crate::check::{Check, Finding, Group, Tried};
 use bellwire_core::ServiceName;
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use bellwire_memfd::endpoint::MAX_PATH;
+use bellwire_memfd::peer::own_uid;
 
 /// Checks the directory in which providers and clients meet.
 pub(super) fn checks(run_dir: &Path) -> Vec<Check> {

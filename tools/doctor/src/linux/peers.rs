@@ -2,9 +2,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::prelude::*;
-use crate::{clock, pass, peer, poll};
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
+use bellwire_memfd::prelude::*;
+use bellwire_memfd::{clock, pass, peer, poll};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

@@ -1,9 +1,9 @@
 use std::fs;
 
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use crate::check::{Check, Finding, Group, Tried};
 use rustix::process::{Resource, getrlimit};
 
-use crate::memory;
+use bellwire_memfd::memory;
 
 /// Descriptors that one session takes in a process.
 const FDS_PER_SESSION: u64 = 3;
@@ -82,8 +82,7 @@ fn file_size() -> Finding {
 /// allocation of shared memory but kills the process.
 fn memory_cgroup() -> Finding {
     // Version 1 reports "no limit" as a number near 2^63.
-    let limit = memory::Cgroup::of_this_process().map(|cgroup| cgroup.limit);
-    match limit.filter(|limit| *limit < 1 << 60) {
+    match memory::cgroup_limit().filter(|limit| *limit < 1 << 60) {
         None => Finding::ok("no limit"),
         Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", limit / MIB)),
         Some(limit) => Finding::limited(

@@ -12,8 +12,8 @@ use windows_sys::Win32::System::Memory::{
 };
 use windows_sys::Win32::System::ProcessStatus::K32GetMappedFileNameW;
 
-use crate::OsError;
-use crate::handle::own_process;
+use bellwire_win::OsError;
+use bellwire_win::handle::own_process;
 
 /// Returns the sections of the paging file that this process has mapped: the size of each view in bytes, by a number.
 ///

@@ -1,14 +1,17 @@
-//! What the doctor finds here is what the other tests rely on.
+//! The doctor on Windows: what it finds is what the transport's tests rely on.
+#![cfg(windows)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy exempts only the functions that are marked as tests"
+)]
 
 use std::process::Command;
 
-use bellwire_core::doctor::Outcome;
-use bellwire_win::doctor;
+use bellwire_doctor::{self as doctor, Outcome};
 use bellwire_win::peer::own_user;
 use bellwire_win::prelude::*;
+use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::snapshot::SnapshotBuilder;
-
-use crate::support::region;
 
 /// A program that ends by itself.
 fn ends() -> Command {
@@ -44,7 +47,8 @@ fn a_process_that_does_not_end_is_missed() {
 fn views_count_until_they_are_unmapped() {
     let total = || doctor::shared_memory().unwrap().values().sum::<u64>();
     let before = total();
-    let (own, peer) = region(1 << 20);
+    let (own, section) = OwnRegion::create("x", 1 << 20, |_| {}).unwrap();
+    let peer = PeerRegion::verify_and_map(section, 1 << 20).unwrap();
     assert_eq!(total(), before + (2 << 20));
     drop(own);
     assert_eq!(total(), before + (1 << 20));

@@ -3,11 +3,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::doorbell::Eventfd;
-use crate::poll::{Events, Interest, Poller, Trigger};
-use crate::prelude::*;
+use crate::check::{Check, Finding, Group, Tried};
 use bellwire_core::Backend;
-use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::poll::{Events, Interest, Poller, Trigger};
+use bellwire_memfd::prelude::*;
 use io_uring::{IoUring, opcode};
 use rustix::thread::{CapabilitySet, capabilities};
 
