@@ -105,8 +105,6 @@ mod learned;
 mod lookup;
 #[cfg(feature = "netipc")]
 pub mod netipc;
-#[cfg(feature = "observe")]
-pub mod observe;
 mod payload;
 mod probe;
 mod publication;

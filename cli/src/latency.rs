@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bellwire::observe::{Scanner, SeenSession};
 use bellwire::{Latency, ServiceName};
+use bellwire_observe::{Scanner, SeenSession};
 
 use crate::stat::Provider;
 

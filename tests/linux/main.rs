@@ -47,7 +47,6 @@ mod limits;
 mod misbehaving;
 #[cfg(feature = "netipc")]
 mod netipc;
-#[cfg(feature = "observe")]
 mod observe;
 mod processes;
 mod resize;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bellwire::observe::{Counter, Counters, Scanner, SeenSession};
 use bellwire::{CallError, Client, Doorbell, Service, Session};
+use bellwire_observe::{Counter, Counters, Scanner, SeenSession};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
@@ -20,7 +20,7 @@ fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession>
     found.filter(is_ours).collect()
 }
 
-fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire::observe::SeenPage; 2] {
+fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire_observe::SeenPage; 2] {
     // A scan of a process whose maps change meanwhile may miss one.
     let mut pages = None;
     until("both ends are seen", || {

@@ -15,7 +15,6 @@
 //! link · watch                 one end of a session: the core's `Port`; waking readers of a board
 //! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
-//! observe                      sessions of other processes (feature `observe`)
 //! ```
 //!
 //! Requires Linux 5.10. Items that use features of a newer kernel, where available, say so. On any other system this crate is
@@ -40,8 +39,6 @@ mod mapping;
 pub mod memory;
 pub mod notify;
 pub mod object;
-#[cfg(feature = "observe")]
-pub mod observe;
 pub mod pass;
 pub mod peer;
 mod platform;

@@ -113,10 +113,7 @@ impl platform::OwnRegion<Linux> for OwnRegion {
 
 impl PeerRegion {
     /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the descriptor to the caller.
-    pub(crate) fn check_and_map(
-        fd: BorrowedFd<'_>,
-        expected_size: usize,
-    ) -> Result<Self, VerifyError> {
+    pub fn check_and_map(fd: BorrowedFd<'_>, expected_size: usize) -> Result<Self, VerifyError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         sealed::check(fd, seals, expected_size as u64)?;
         let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)

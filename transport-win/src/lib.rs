@@ -16,7 +16,6 @@
 //! link · watch                             one end of a session: the core's `Port`; waking readers of a board
 //! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
-//! observe                                  sessions of other processes: none (feature `observe`)
 //! ```
 //!
 //! Requires Windows 8.1: earlier versions do not check the rights of an unnamed section. On any other system this crate is
@@ -37,8 +36,6 @@ pub mod link;
 pub mod mapping;
 pub mod memory;
 pub mod object;
-#[cfg(feature = "observe")]
-pub mod observe;
 mod os_error;
 pub mod pass;
 pub mod peer;

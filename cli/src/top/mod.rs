@@ -10,8 +10,8 @@ mod view;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use bellwire::observe::{ObserveError, Scan, Scanner, SeenSession};
 use bellwire::{EndpointInfo, Liveness, RunDir};
+use bellwire_observe::{ObserveError, Scan, Scanner, SeenSession};
 use colorchoice::ColorChoice;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};

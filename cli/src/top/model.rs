@@ -2,8 +2,8 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Instant;
 
-use bellwire::observe::{Counter, SeenEnd, SeenPage, SeenSession};
 use bellwire::{Latency, ServiceName};
+use bellwire_observe::{Counter, SeenEnd, SeenPage, SeenSession};
 use serde::Serialize;
 
 /// One session, and its activity since the last scan.
@@ -197,7 +197,7 @@ impl Before {
     fn of(seen: &SeenSession, at: Instant) -> Self {
         let counters = |end: Option<&SeenEnd>| page(end).and_then(|page| page.counters);
         let (client, server) = (counters(seen.client.as_ref()), counters(seen.server.as_ref()));
-        let errors = |counters: bellwire::observe::Counters, ended| {
+        let errors = |counters: bellwire_observe::Counters, ended| {
             counters.of(Counter::Refused).wrapping_add(counters.of(ended))
         };
         match (client, server) {

@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use bellwire::observe::{Counter, SeenEnd};
+use bellwire_observe::{Counter, SeenEnd};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

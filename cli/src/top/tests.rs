@@ -1,8 +1,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bellwire::observe::{ObserveError, Scanner, SeenSession};
 use bellwire::{Client, RunDir, Server};
+use bellwire_observe::{ObserveError, Scanner, SeenSession};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

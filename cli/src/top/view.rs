@@ -5,7 +5,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as Line_, Table, TableState};
 
 use bellwire::Latency;
-use bellwire::observe::SeenEnd;
+use bellwire_observe::SeenEnd;
 
 use super::model::{Model, Row, Sort};
 use crate::out::{count, nanos, rate};

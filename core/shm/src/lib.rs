@@ -20,7 +20,6 @@ compile_error!(
 );
 
 mod end;
-mod observe;
 pub mod platform;
 mod quota;
 mod range;
@@ -28,7 +27,6 @@ mod reaper;
 mod received;
 
 pub use end::{OwnEnd, PeerEnd};
-pub use observe::{ObserveError, PageMap};
 pub use platform::{Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger};
 pub use quota::{
     Charge, Gauge, LentMemory, Loan, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure,

@@ -82,13 +82,12 @@ fn so_is_one_that_another_thread_waits_for() {
     }
 }
 
-#[cfg(feature = "observe")]
 #[test]
 #[allow(unsafe_code, reason = "maps a file, as another process would")]
 fn one_that_is_mapped_and_named_like_a_page_is_no_page() {
     use std::os::fd::AsFd;
 
-    use bellwire_memfd::observe::{ObserveError, PageMap, View, pages};
+    use bellwire_observe::{ObserveError, PageMap, View, pages};
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     let Some(silent) = Silent::new(c"memfd:bellwire-page-server-fuse-1") else { return };

@@ -2,7 +2,8 @@
 //! and sections have no names here.
 
 use bellwire_core::wire::PAGE_SIZE;
-pub use bellwire_shm::{ObserveError, PageMap};
+
+use crate::{ObserveError, PageMap};
 
 /// A page of another process; cannot exist.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub fn pages() -> Result<(Vec<PageMap>, usize), ObserveError> {
 }
 
 /// Returns the process's name.
-pub fn command(_: u32) -> Option<String> {
+pub(crate) fn command(_: u32) -> Option<String> {
     None
 }
 

@@ -1,4 +1,4 @@
-//! Inspects the sessions of all processes of this machine from outside (feature `observe`).
+//! Inspects the sessions of all processes of this machine from outside.
 //!
 //! It needs no registry and no cooperation: it finds the pages of a session by the names of the memory that processes
 //! have mapped, and reads them. The content of a page is its owner's claim and may be false; use it only for display.
@@ -8,7 +8,7 @@
 //! ([`ObserveError::Unavailable`]).
 //!
 //! ```no_run
-//! use bellwire::observe::Scanner;
+//! use bellwire_observe::Scanner;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut scanner = Scanner::default();
@@ -24,10 +24,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bellwire_core::ServiceName;
 use bellwire_core::wire::{PAGE_SIZE, Role};
 
-pub use crate::transport::observe::ObserveError;
 pub use bellwire_core::wire::{CloseReason, Counter, Counters, SeenPage};
 
-use crate::transport::observe::{self, PageMap, View};
+mod found;
+#[cfg(not(windows))]
+#[path = "linux.rs"]
+mod system;
+#[cfg(windows)]
+#[path = "windows.rs"]
+mod system;
+
+pub use found::{ObserveError, PageMap};
+pub use system::{View, pages};
 
 /// Finds sessions, and keeps their mappings from one scan to the next.
 #[derive(Debug, Default)]
@@ -87,7 +95,7 @@ impl Scanner {
     /// [`ObserveError`] when this system shows none. A process that cannot be inspected is no error: see
     /// [`Scan::denied`].
     pub fn scan(&mut self) -> Result<Scan, ObserveError> {
-        let (maps, hidden) = observe::pages()?;
+        let (maps, hidden) = pages()?;
         let there: HashSet<_> = maps.iter().map(|map| map.object).collect();
         self.views.retain(|object, _| there.contains(object));
         let (mut pages, mut denied) = (Vec::new(), None);
@@ -104,7 +112,7 @@ impl Scanner {
         for (map, page) in pages {
             let command = commands
                 .entry(map.pid)
-                .or_insert_with(|| observe::command(map.pid).unwrap_or_default());
+                .or_insert_with(|| system::command(map.pid).unwrap_or_default());
             let owner = match (page.role, servers.get(&map.object)) {
                 (Role::Server, _) => SessionOwner::Server(map.pid),
                 (Role::Client, Some(server)) => SessionOwner::Server(*server),

@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt;
 
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::PAGE_SIZE;
-pub use bellwire_shm::{ObserveError, PageMap};
+use bellwire_memfd::region::PeerRegion;
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, open, statx};
 use rustix::io::Errno;
 
-use crate::region::PeerRegion;
+use crate::{ObserveError, PageMap};
 
 /// The prefix of the names of page memfds, as the kernel shows them.
 const PREFIX: &str = "/memfd:bellwire-page-";
@@ -54,7 +54,7 @@ pub fn pages() -> Result<(Vec<PageMap>, usize), ObserveError> {
 }
 
 /// Returns the process's name: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).
-pub fn command(pid: u32) -> Option<String> {
+pub(crate) fn command(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
