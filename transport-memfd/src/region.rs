@@ -112,7 +112,10 @@ impl platform::OwnRegion<Linux> for OwnRegion {
 }
 
 impl PeerRegion {
-    /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the descriptor to the caller.
+    /// Checks and maps like [`verify_and_map`](platform::PeerRegion::verify_and_map), but leaves the descriptor to the caller.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
     pub fn check_and_map(fd: BorrowedFd<'_>, expected_size: usize) -> Result<Self, VerifyError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         sealed::check(fd, seals, expected_size as u64)?;
