@@ -100,9 +100,9 @@ mod contract;
 mod control;
 mod error;
 mod event;
-pub mod layout;
 mod learned;
 mod lookup;
+mod message;
 #[cfg(feature = "netipc")]
 pub mod netipc;
 mod payload;
@@ -129,6 +129,7 @@ pub use bellwire_core::{
     Backend, BackendStatus, ErrorKind, Executed, Fault, Geometry, LimitOwner, Limits, NameError,
     PeerFault, ServiceName, SpinPolicy,
 };
+pub use bellwire_layout::{self as layout, Layout, Malformed, schema, schema_of};
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubscriber};
@@ -207,8 +208,8 @@ pub use config::{ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};
 pub use event::{Event, EventPublisher};
-pub use layout::Layout;
 pub use lookup::Lookup;
+pub use message::Message;
 pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
@@ -218,7 +219,7 @@ pub use server::{
     Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
     UserIncidents,
 };
-pub use service::{HandlerError, Malformed, Message, Service, schema, schema_of};
+pub use service::{HandlerError, Service};
 pub use session::{Backpressure, Raw, Replies, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use subscriber::{Delivery, Start, SubscribeError, Subscriber};

@@ -4,24 +4,28 @@
 //! A string or a list has its length there, a `u32`, and its bytes or items in the *tail* behind the fixed part of the
 //! message, in the order of the fields. Padding is written as 0 and never read. `docs/codecs.md` has examples and the same in C.
 //!
-//! `#[derive(bellwire::Message)]`, with the feature `derive`, implements [`Layout`] and [`Message`](crate::Message).
+//! `#[derive(bellwire::Message)]`, with the feature `derive` of `bellwire`, implements [`Layout`] and `bellwire::Message`.
 
+#![forbid(unsafe_code)]
+
+mod fingerprint;
+mod malformed;
 mod types;
 mod values;
 
+pub use fingerprint::{schema, schema_of};
+pub use malformed::Malformed;
 pub use types::{Field, Scalar, Type};
 
 use std::{array, slice};
 
-use crate::Malformed;
-
-/// A type with a [fixed layout](self): a field of a message.
+/// A type with a [fixed layout](crate): a field of a message.
 ///
 /// A type that contains itself has none, which the compiler reports as a cycle: so how deep a peer's message goes is known
 /// when a program is compiled.
 ///
 /// ```
-/// use bellwire::Layout;
+/// use bellwire_layout::Layout;
 ///
 /// let pair = <(u8, Option<u32>)>::TYPE;
 /// assert_eq!((pair.to_string().as_str(), pair.size()), ("{0:u8,1:?u32}", 12));
@@ -93,7 +97,7 @@ pub trait Layout: Sized {
 /// Where a message is written: a buffer that grows, or memory that has the length of a message without a tail.
 ///
 /// ```
-/// use bellwire::Layout;
+/// use bellwire_layout::Layout;
 ///
 /// let mut message = vec![0; String::TYPE.size()];
 /// "sda".to_owned().store(&mut message, 0);
@@ -146,8 +150,8 @@ impl Sink for Vec<u8> {
 /// percentage, reads and checks its part of them:
 ///
 /// ```
-/// use bellwire::layout::{Layout, Reader, Sink, Type};
-/// use bellwire::{Malformed, Message};
+/// use bellwire::Message;
+/// use bellwire_layout::{Layout, Malformed, Reader, Sink, Type};
 ///
 /// struct Percent(u8);
 ///
@@ -218,12 +222,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// [`Message::LEN`](crate::Message::LEN) of a type.
+/// `bellwire::Message::LEN` of a type.
 pub const fn len<T: Layout>() -> Option<usize> {
     if T::TYPE.is_fixed() { Some(T::TYPE.size()) } else { None }
 }
 
-/// [`Message::encode`](crate::Message::encode).
+/// `bellwire::Message::encode`.
 #[inline]
 pub fn encode<T: Layout>(value: &T, into: &mut Vec<u8>) {
     if let Some(bytes) = T::as_encoded(slice::from_ref(value)) {
@@ -241,7 +245,7 @@ pub fn encode<T: Layout>(value: &T, into: &mut Vec<u8>) {
     value.store(into, at);
 }
 
-/// [`Message::write`](crate::Message::write).
+/// `bellwire::Message::write`.
 #[inline]
 pub fn write<T: Layout>(value: &T, into: &mut [u8]) {
     if const { !T::TYPE.is_dense() } {
@@ -250,7 +254,7 @@ pub fn write<T: Layout>(value: &T, into: &mut [u8]) {
     value.store(into, 0);
 }
 
-/// [`Message::decode`](crate::Message::decode).
+/// `bellwire::Message::decode`.
 ///
 /// # Errors
 /// [`Malformed`], with the field and its position.
@@ -269,7 +273,7 @@ pub fn decode<T: Layout>(bytes: &[u8]) -> Result<T, Malformed> {
     Ok(value)
 }
 
-/// [`Message::decode_all`](crate::Message::decode_all).
+/// `bellwire::Message::decode_all`.
 ///
 /// # Errors
 /// [`Malformed`], with the field and its position.
@@ -286,42 +290,4 @@ impl Reader<'_> {
             false => Err(self.malformed(self.tail, "bytes behind the end of the value")),
         }
     }
-}
-
-/// Implements [`Message`](crate::Message) by [`Layout`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __message_by_layout {
-    ($({$($parameter:tt)*})? $type:ty) => {
-        impl $(<$($parameter)*>)? $crate::Message for $type {
-            const LEN: Option<usize> = $crate::layout::len::<Self>();
-            const LAYOUT: Option<&'static $crate::layout::Type> =
-                Some(<Self as $crate::layout::Layout>::TYPE);
-
-            fn encode(&self, into: &mut Vec<u8>) {
-                $crate::layout::encode(self, into);
-            }
-
-            #[inline]
-            fn write(&self, into: &mut [u8]) {
-                $crate::layout::write(self, into);
-            }
-
-            fn as_encoded(&self) -> Option<&[u8]> {
-                <Self as $crate::layout::Layout>::as_encoded(::core::slice::from_ref(self))
-            }
-
-            fn decode_all(
-                bytes: &[u8],
-                values: &mut Vec<Self>,
-            ) -> Result<(), $crate::Malformed> {
-                $crate::layout::decode_all(bytes, values)
-            }
-
-            #[inline]
-            fn decode(bytes: &[u8]) -> Result<Self, $crate::Malformed> {
-                $crate::layout::decode(bytes)
-            }
-        }
-    };
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::service::fnv;
+use crate::fingerprint::fnv;
 
 /// The type of a message or of a field.
 ///
@@ -20,8 +20,7 @@ use crate::service::fnv;
 /// | an enum | `u8{idle=0,busy=1}` |
 ///
 /// ```
-/// use bellwire::Layout;
-/// use bellwire::layout::Type;
+/// use bellwire_layout::{Layout, Type};
 ///
 /// let (numbers, text) = (<[u16; 4]>::TYPE, String::TYPE);
 /// assert_eq!((numbers.to_string(), numbers.size()), ("[u16;4]".to_owned(), 8));
@@ -49,8 +48,7 @@ pub enum Type {
 /// A field of a struct: its name and its type.
 ///
 /// ```
-/// use bellwire::Layout;
-/// use bellwire::layout::{Field, Type};
+/// use bellwire_layout::{Field, Layout, Type};
 ///
 /// let &Type::Struct(_, &[Field(name, of), _]) = <(u64, String)>::TYPE else { unreachable!() };
 /// assert_eq!((name, of), ("0", u64::TYPE));
@@ -61,7 +59,7 @@ pub struct Field(pub &'static str, pub &'static Type);
 /// A number or a bool, little-endian.
 ///
 /// ```
-/// use bellwire::layout::Scalar;
+/// use bellwire_layout::Scalar;
 ///
 /// assert_eq!(Scalar::U64.size(), 8);
 /// ```

@@ -2,8 +2,7 @@
 
 use std::array;
 
-use super::{Field, Layout, Reader, Scalar, Sink, Type};
-use crate::Malformed;
+use super::{Field, Layout, Malformed, Reader, Scalar, Sink, Type};
 
 macro_rules! numbers {
     ($($number:ident $scalar:ident),*) => {$(
@@ -41,8 +40,6 @@ macro_rules! numbers {
                 Ok(())
             }
         }
-
-        crate::__message_by_layout!($number);
     )*};
 }
 
@@ -227,8 +224,6 @@ macro_rules! tuples {
                 )*))
             }
         }
-
-        crate::__message_by_layout!({$($part: Layout),*} ($($part,)*));
     )*};
 }
 
@@ -240,9 +235,3 @@ tuples!(
     (0 A "0", 1 B "1", 2 C "2", 3 D "3", 4 E "4")
     (0 A "0", 1 B "1", 2 C "2", 3 D "3", 4 E "4", 5 F "5")
 );
-
-crate::__message_by_layout!(u8);
-crate::__message_by_layout!(bool);
-crate::__message_by_layout!(());
-crate::__message_by_layout!({T: Layout, const N: usize} [T; N]);
-crate::__message_by_layout!({T: Layout} Option<T>);
