@@ -15,11 +15,14 @@ use crate::stat::Asker;
 /// List the endpoints in the run dir: the services and their providers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-\"stale\" is the endpoint of a killed provider: the next provider replaces it. \"netipc\" is a provider of
-Netdata's plugin-ipc that does not speak Bellwire. \"activated\" is an endpoint on which systemd listens: it
-starts the provider at the first call. \"squatted\" is an invalid endpoint: a process listens on it without
-holding the lock, or it is not a socket. Remove it. \"unknown\": this user cannot see who listens or serves;
-root can.
+States of an endpoint:
+  alive      A provider listens.
+  stale      Its provider was killed: the next provider replaces it.
+  netipc     Its provider speaks Netdata's plugin-ipc, and not Bellwire.
+  activated  systemd listens, and starts the provider at the first call.
+  squatted   A process listens without holding the lock, or it is not a socket. Remove it.
+  unknown    This user cannot see who listens or serves; root can.
+
 Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
 
 Examples:

@@ -19,7 +19,7 @@ use crate::order::Pace;
     args_conflicts_with_subcommands = true
 )]
 #[command(after_help = "\
-Exit status: 0 done; 1 it failed, or an answer was wrong; 2 wrong command line; 11 measured, but a row is not stable; 12 compare
+Exit status: 0 done; 1 it failed, or an answer was wrong; 2 wrong command line; 11 measured, but a row is not stable; 12 compare \
 found something slower.
 
 Examples:

@@ -10,7 +10,7 @@ use crate::args::Output;
 /// a new session. Removes everything that it created, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each rate is per second of its activity: in every 50 ms the consumer calls for 20 ms, refreshes for
+Each rate is per second of its activity: in every 50 ms the consumer calls for 20 ms, refreshes for \
 10 ms, looks up for 10 ms and sleeps for 10 ms. RTT is the time of a call with 64 bytes each way.
 
 Examples:

@@ -10,9 +10,9 @@ use crate::args::{Subject, positive_duration, user};
 /// Provide a service until Ctrl-C (SIGINT) or SIGTERM
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-cgroups: publishes a snapshot after each change, and reports on stderr. On a system without
+cgroups: publishes a snapshot after each change, and reports on stderr. On a system without \
 cgroups, such as Windows, it provides 1000 synthetic ones, with a warning.
-cgroups-lookup, apps: answer requests from /sys/fs/cgroup and /proc. On a system without
+cgroups-lookup, apps: answer requests from /sys/fs/cgroup and /proc. On a system without \
 these the command fails with exit code 10.
 What a command of --names gets and prints: docs/services.md.
 

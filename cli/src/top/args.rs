@@ -11,8 +11,8 @@ use crate::args::{Output, positive_duration};
 /// there. On Linux it needs root, or the same user if kernel.yama.ptrace_scope is 0. Not available on Windows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i inverts the
-order; up, down, PgUp, PgDn, Home, End move; ? shows them. CALLS/S, ERR/S and latencies are of the last interval.
+Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i inverts the \
+order; up, down, PgUp, PgDn, Home, End move; ? shows them. CALLS/S, ERR/S and latencies are of the last interval. \
 Latencies are those of the timed calls, rounded up by at most a quarter: docs/operating.md.
 
 Examples:
