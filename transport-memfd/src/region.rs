@@ -11,7 +11,6 @@ use std::sync::Arc;
 use bellwire_core::sync::AtomicU32;
 use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
-use memfd::FileSeal;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -21,6 +20,10 @@ use crate::lease::Watch;
 use crate::mapping::Mapping;
 pub use crate::sealed::{RegionError, VerifyError};
 use crate::{clock, reaper, sealed};
+
+/// The seals of such memory, in the kernel's numbers.
+const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 /// Memory that this process created and only it writes: a page, a lane or a board.
 ///
@@ -84,16 +87,8 @@ impl platform::OwnRegion<Linux> for OwnRegion {
         let region = Self { range, mapping: Arc::new(mapping), loan: None };
         init(&region);
         // Sealed after mapping, or the owner would be locked out; sealed before sending, or the peer could write.
-        sealed::seal(
-            &memfd,
-            &[
-                FileSeal::SealShrink,
-                FileSeal::SealGrow,
-                FileSeal::SealFutureWrite,
-                FileSeal::SealSeal,
-            ],
-        )?;
-        Ok((region, memfd.into_file().into()))
+        sealed::seal(&memfd, SEALS)?;
+        Ok((region, memfd))
     }
 
     fn lend(
@@ -117,8 +112,7 @@ impl PeerRegion {
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
     pub fn check_and_map(fd: BorrowedFd<'_>, expected_size: usize) -> Result<Self, VerifyError> {
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        sealed::check(fd, seals, expected_size as u64)?;
+        sealed::check(fd, SEALS, expected_size as u64)?;
         let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
             .map_err(sealed::unmapped)?;
         // SAFETY: a mapping of whole pages for reading, which lives as long as the region. It stays readable, since

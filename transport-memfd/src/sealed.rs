@@ -4,8 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bellwire_core::resize::{self, Shortage};
 use bellwire_shm::OverQuota;
-use memfd::{FileSeal, Memfd, MemfdOptions};
-use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
@@ -29,7 +28,7 @@ pub enum RegionError {
     #[error("cannot create a memfd: {source}; check the limit of open files (RLIMIT_NOFILE)")]
     Create {
         /// The error from the kernel.
-        source: std::io::Error,
+        source: Errno,
     },
     /// The size exceeds `RLIMIT_FSIZE`, and the kernel would kill the process with SIGXFSZ.
     #[error(
@@ -67,31 +66,21 @@ pub enum RegionError {
     #[error("cannot seal shared memory: {source}; Linux 5.10 or newer is needed")]
     Seal {
         /// The error from the kernel.
-        source: std::io::Error,
+        source: Errno,
     },
 }
 
 impl RegionError {
     /// Returns the resource that this system lacked for memory of `bytes`.
     pub fn shortage(&self, bytes: u64) -> Shortage {
-        let io = |source: &std::io::Error| source.raw_os_error().map(Errno::from_raw_os_error);
-        match self {
-            Self::Create { source } | Self::Seal { source } => {
-                shortage(bytes, io(source).unwrap_or(Errno::INVAL))
-            }
-            Self::FileLimit { .. } => Shortage {
-                resource: resize::Resource::Memory,
-                bytes,
-                code: Errno::FBIG.raw_os_error(),
-            },
-            Self::Allocate { source, .. } => {
-                Shortage { resource: resize::Resource::Memory, bytes, code: source.raw_os_error() }
-            }
-            Self::Quota(_) => Shortage { resource: resize::Resource::Quota, bytes, code: 0 },
-            Self::Map { source, .. } => {
-                Shortage { resource: resize::Resource::Maps, bytes, code: source.raw_os_error() }
-            }
-        }
+        let (resource, code) = match self {
+            Self::Create { source } | Self::Seal { source } => return shortage(bytes, *source),
+            Self::FileLimit { .. } => (resize::Resource::Memory, Errno::FBIG.raw_os_error()),
+            Self::Allocate { source, .. } => (resize::Resource::Memory, source.raw_os_error()),
+            Self::Quota(_) => (resize::Resource::Quota, 0),
+            Self::Map { source, .. } => (resize::Resource::Maps, source.raw_os_error()),
+        };
+        Shortage { resource, bytes, code }
     }
 }
 
@@ -180,12 +169,12 @@ pub enum VerifyError {
 ///
 /// Flags: `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3). From 2 MiB on it uses huge pages
 /// where the kernel provides them (Linux 6.1): a fifth of the cost, and fewer pages for readers to map.
-pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionError> {
+pub(crate) fn make(name: &str, size: usize) -> Result<(OwnedFd, Mapping), RegionError> {
     let bytes = size as u64;
     let memfd = empty(name, bytes)?;
     let map = || {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
+        Mapping::new(memfd.as_fd(), size, prot, MapFlags::SHARED)
             .map_err(|source| RegionError::Map { size: bytes, source })
     };
     let whole = size / HUGE;
@@ -194,7 +183,7 @@ pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionEr
         let mapping = map()?;
         return Ok((memfd, mapping));
     }
-    rustix::fs::ftruncate(memfd.as_file(), bytes)
+    rustix::fs::ftruncate(&memfd, bytes)
         .map_err(|source| RegionError::Allocate { size: bytes, source })?;
     let mapping = map()?;
     for at in 0..whole {
@@ -209,14 +198,14 @@ pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionEr
 
 /// Creates an unsealed memfd of `size` bytes that begins with `bytes`; they reach into each of its pages, and the rest is
 /// zero.
-pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, RegionError> {
+pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<OwnedFd, RegionError> {
     let size = size as u64;
     let memfd = empty(name, size)?;
     let failed = |source| RegionError::Allocate { size, source };
-    rustix::fs::ftruncate(memfd.as_file(), size).map_err(failed)?;
+    rustix::fs::ftruncate(&memfd, size).map_err(failed)?;
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pwrite(memfd.as_file(), rest, written as u64) {
+        match rustix::io::pwrite(&memfd, rest, written as u64) {
             Ok(0) => return Err(failed(Errno::NOSPC)),
             Ok(more) => written += more,
             Err(Errno::INTR) => {}
@@ -227,21 +216,27 @@ pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, Re
 }
 
 /// Creates a memfd without pages, for `size` bytes.
-fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
+fn empty(name: &str, size: u64) -> Result<OwnedFd, RegionError> {
     // Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ instead of returning an error.
     if let Some(limit) = getrlimit(Resource::Fsize).current {
         if size > limit {
             return Err(RegionError::FileLimit { size, limit });
         }
     }
-    create(name).map_err(|source| RegionError::Create { source })
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 the flag is unknown. A name that is too long fails again.
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        created => created,
+    }
+    .map_err(|source| RegionError::Create { source })
 }
 
 /// Allocates with fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay charged to the creator. It also
 /// extends the file.
-fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionError> {
+fn allocate(memfd: &OwnedFd, at: u64, len: u64, size: u64) -> Result<(), RegionError> {
     loop {
-        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), at, len) {
+        match rustix::fs::fallocate(memfd, FallocateFlags::empty(), at, len) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(source) => return Err(RegionError::Allocate { size, source }),
@@ -251,23 +246,19 @@ fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionErr
 
 /// Adds seals. Before a seal against writing, the kernel waits up to 150 ms for pinned pages and then gives up; under load
 /// its own reclaim pins them longer.
-pub(crate) fn seal(memfd: &Memfd, seals: &[FileSeal]) -> Result<(), RegionError> {
-    memfd.add_seals(seals).or_else(|error| seal_again(memfd, seals, io_error(error)))
+pub(crate) fn seal(memfd: &OwnedFd, seals: SealFlags) -> Result<(), RegionError> {
+    fcntl_add_seals(memfd, seals).or_else(|error| seal_again(memfd, seals, error))
 }
 
 #[cold]
-fn seal_again(
-    memfd: &Memfd,
-    seals: &[FileSeal],
-    mut source: std::io::Error,
-) -> Result<(), RegionError> {
+fn seal_again(memfd: &OwnedFd, seals: SealFlags, mut source: Errno) -> Result<(), RegionError> {
     for _ in 1..SEAL_TRIES {
-        if Errno::from_io_error(&source) != Some(Errno::BUSY) {
+        if source != Errno::BUSY {
             break;
         }
-        match memfd.add_seals(seals) {
+        match fcntl_add_seals(memfd, seals) {
             Ok(()) => return Ok(()),
-            Err(error) => source = io_error(error),
+            Err(error) => source = error,
         }
     }
     Err(RegionError::Seal { source })
@@ -343,24 +334,6 @@ pub(crate) fn unmapped(source: Errno) -> VerifyError {
     }
 }
 
-fn create(name: &str) -> Result<Memfd, std::io::Error> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
-    match rustix::fs::memfd_create(name, flags) {
-        Ok(fd) => Memfd::try_from_fd(fd).map_err(|_| Errno::INVAL.into()),
-        // Before Linux 6.3 the flag is unknown. A name that is too long fails again below.
-        Err(Errno::INVAL) => MemfdOptions::new().allow_sealing(true).create(name).map_err(io_error),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn io_error(error: memfd::Error) -> std::io::Error {
-    match error {
-        memfd::Error::Create(source)
-        | memfd::Error::AddSeals(source)
-        | memfd::Error::GetSeals(source) => source,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,14 +343,13 @@ mod tests {
         let size = 4 * 4096;
         for inside in [0, 4096, size] {
             let memfd = empty("hostile", size).unwrap();
-            let fd = memfd.as_file().as_fd();
+            let fd = memfd.as_fd();
             rustix::fs::ftruncate(fd, size).unwrap();
             if inside > 0 {
                 allocate(&memfd, 0, inside, size).unwrap();
             }
             rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, size, size).unwrap();
-            seal(&memfd, &[FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealFutureWrite])
-                .unwrap();
+            seal(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
             assert_eq!(backed_once_cut(fd, size), Ok(inside));
             let more = rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, size, size);
             assert_eq!(more, Err(Errno::PERM), "no page comes back beyond the end");

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_shm::platform;
 use bellwire_shm::{Loan, LoanAccount, Quota};
-use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -36,7 +35,7 @@ static SHARED_IS_REFUSED: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub struct SnapshotBuilder {
     mapping: Mapping,
-    memfd: Memfd,
+    memfd: OwnedFd,
     len: usize,
 }
 
@@ -105,12 +104,9 @@ impl platform::SnapshotBuilder<Linux> for SnapshotBuilder {
 }
 
 impl Snapshot {
-    fn sealed(memfd: Memfd, len: usize) -> Result<Self, RegionError> {
-        sealed::seal(
-            &memfd,
-            &[FileSeal::SealWrite, FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealSeal],
-        )?;
-        Ok(Self { fd: Arc::new(memfd.into_file().into()), len, lent: Mutex::default() })
+    fn sealed(memfd: OwnedFd, len: usize) -> Result<Self, RegionError> {
+        sealed::seal(&memfd, SEALS)?;
+        Ok(Self { fd: Arc::new(memfd), len, lent: Mutex::default() })
     }
 
     /// Returns the descriptor to send to a peer, and charges the snapshot to the peer's user until no peer's process has it
