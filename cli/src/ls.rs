@@ -145,17 +145,17 @@ impl Endpoint {
         let asker = Asker { run_dir, timeout: TIMEOUT, method: None };
         let provider = matches!(info.liveness, Liveness::Alive(_)).then(|| asker.one(info.service));
         let stats = provider.as_ref().and_then(|provider| provider.stats());
-        let owner = info.owner();
+        let owner = info.owner;
         Self {
             service: info.service.to_string(),
             state,
             pid,
-            mode: info.permissions().map(|mode| format!("{mode:04o}")),
+            mode: info.mode.map(|mode| format!("{mode:04o}")),
             user: owner.map(|user| user.to_string()),
             owner: owner.and_then(bellwire_doctor::account),
             netipc: stats.map(|stats| stats.netipc_sessions),
             netipc_admitted: stats.map(|stats| stats.netipc_admitted),
-            address: info.address(),
+            address: info.address.clone(),
             path: info.path.display().to_string(),
         }
     }

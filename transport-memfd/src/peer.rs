@@ -145,6 +145,15 @@ impl platform::Credentials<Linux> for Credentials {
         !self.overflow && (user.is_own() || user.is_system() || users.contains(&user))
     }
 
+    /// As its group or as a supplementary group. Returns `false` if that number stands for every group outside this user
+    /// namespace.
+    fn is_in(&self, group: Group, channel: &Channel) -> bool {
+        !self.overflow
+            && !is_overflow_group(group.0)
+            && (self.gid == group.0
+                || supplementary(channel.as_fd()).is_ok_and(|groups| groups.contains(&group.0)))
+    }
+
     fn confirm(self, _: &mut Channel) -> Result<Self, Errno> {
         Ok(self)
     }
@@ -188,16 +197,6 @@ pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
         gid: raw.gid,
         overflow: is_overflow(raw.uid),
     })
-}
-
-/// Returns whether the peer was in a group when it connected, as its group or as a supplementary group. Returns `false` if
-/// that number stands for every group outside this user namespace.
-pub(crate) fn is_in(group: Group, credentials: &Credentials, sock: impl AsFd) -> bool {
-    if is_overflow_group(group.0) {
-        return false;
-    }
-    credentials.gid == group.0
-        || supplementary(sock.as_fd()).is_ok_and(|groups| groups.contains(&group.0))
 }
 
 fn supplementary(sock: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {

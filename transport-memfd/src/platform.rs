@@ -9,12 +9,12 @@ use bellwire_shm::{Gauge, Platform};
 use rustix::io::Errno;
 
 use crate::{
-    admission, arrivals, clock, doorbell, endpoint, life, link, memory, notify, pass, peer, poll,
-    reaper, region, shortage, snapshot, watch,
+    arrivals, clock, doorbell, endpoint, life, link, memory, notify, pass, peer, poll, reaper,
+    region, shortage, snapshot, watch,
 };
 
 /// The platform of this transport: see [`Platform`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linux {}
 
 impl Platform for Linux {
@@ -22,13 +22,12 @@ impl Platform for Linux {
     type Owned = OwnedFd;
     type Borrowed<'a> = BorrowedFd<'a>;
     type User = peer::User;
-    type Admission = admission::Admission;
+    type Group = peer::Group;
     type Credentials = peer::Credentials;
     type Process = peer::Process;
     type Channel = pass::Channel;
     type Endpoint = endpoint::Endpoint;
     type Inherited = endpoint::Inherited;
-    type EndpointInfo = endpoint::EndpointInfo;
     type Event = doorbell::Event;
     type OwnRegion = region::OwnRegion;
     type PeerRegion = region::PeerRegion;

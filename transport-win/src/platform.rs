@@ -10,12 +10,12 @@ use bellwire_shm::platform::Absent;
 use bellwire_shm::{Gauge, Platform};
 
 use crate::{
-    OsError, admission, arrivals, clock, doorbell, endpoint, link, memory, pass, peer, poll,
-    reaper, region, shortage, snapshot, watch,
+    OsError, arrivals, clock, doorbell, endpoint, link, memory, pass, peer, poll, reaper, region,
+    shortage, snapshot, watch,
 };
 
 /// The platform of this transport: see [`Platform`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {}
 
 impl Platform for Windows {
@@ -23,13 +23,12 @@ impl Platform for Windows {
     type Owned = OwnedHandle;
     type Borrowed<'a> = BorrowedHandle<'a>;
     type User = peer::User;
-    type Admission = admission::Admission;
+    type Group = peer::Group;
     type Credentials = peer::Credentials;
     type Process = peer::Process;
     type Channel = pass::Channel;
     type Endpoint = endpoint::Endpoint;
     type Inherited = Absent<Self>;
-    type EndpointInfo = endpoint::EndpointInfo;
     type Event = doorbell::Event;
     type OwnRegion = region::OwnRegion;
     type PeerRegion = region::PeerRegion;

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
+use bellwire::{Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 use bellwire_cgroups::CgroupsSnapshot;
 
 use crate::args::Subject;
@@ -130,7 +130,7 @@ fn no_feed(error: &FeedError) -> Failure {
 fn place(run_dir: &RunDir, service: &str) -> String {
     let endpoints = run_dir.endpoints().unwrap_or_default();
     let own = endpoints.iter().find(|one| one.service.as_str() == service);
-    own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
+    own.map_or_else(|| run_dir.path().display().to_string(), |own| own.address.clone())
 }
 
 /// Tells the operator what is provided, and what the first scan found.

@@ -121,7 +121,7 @@ impl Place {
     pub(crate) fn address(&self) -> String {
         let endpoints = RunDir::new(self.run_dir()).endpoints().unwrap();
         assert_eq!(endpoints.len(), 1, "{endpoints:?}");
-        endpoints[0].address()
+        endpoints[0].address.clone()
     }
 
     /// Makes a cgroup of the synthetic hierarchy: complete before it can be seen.

@@ -27,7 +27,9 @@ mod reaper;
 mod received;
 
 pub use end::{OwnEnd, PeerEnd};
-pub use platform::{Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger};
+pub use platform::{
+    EndpointInfo, Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger,
+};
 pub use quota::{
     Charge, Gauge, LentMemory, Loan, LoanAccount, MemoryPool, OverQuota, OverQuotaReason, Pressure,
     Quota,

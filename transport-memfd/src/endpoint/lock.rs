@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
+use bellwire_shm::platform;
+pub use bellwire_shm::platform::lock_path;
 use bellwire_shm::{ListError, Liveness};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -29,45 +31,11 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// let dir = tempfile::tempdir()?;
 /// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
 /// let found: Vec<EndpointInfo> = list(dir.path())?;
-/// assert_eq!((found[0].path.as_path(), found[0].mode), (served.path(), 0o600));
+/// assert_eq!((found[0].path.as_path(), found[0].mode), (served.path(), Some(0o600)));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointInfo {
-    /// The service.
-    pub service: ServiceName,
-    /// The socket's path.
-    pub path: PathBuf,
-    /// Whether a process serves it.
-    pub liveness: Liveness,
-    /// The socket's permission bits.
-    pub mode: u32,
-    /// The socket's owner.
-    pub owner: u32,
-}
-
-impl EndpointInfo {
-    /// Returns the socket's path, to which clients connect.
-    pub fn address(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    /// Returns the socket's owner.
-    pub fn owner(&self) -> Option<User> {
-        Some(self.owner.into())
-    }
-
-    /// Returns the permission bits.
-    pub const fn permissions(&self) -> Option<u32> {
-        Some(self.mode)
-    }
-}
-
-/// Returns the path of a service's lock file.
-pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
-    run_dir.join(format!("{service}.lock"))
-}
+pub type EndpointInfo = bellwire_shm::EndpointInfo<User>;
 
 /// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name.
 ///
@@ -78,15 +46,11 @@ pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
 /// # Errors
 /// [`ListError`] when the directory cannot be read.
 pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
-    let failed = |source| ListError { path: run_dir.to_owned(), source };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     // The paths in it may be any bytes.
     let sockets = fs::read("/proc/net/unix").unwrap_or_default();
-    let mut endpoints = Vec::new();
-    for entry in fs::read_dir(run_dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let Some(service) = service_of(&path) else { continue };
-        let Ok(stat) = no_follow(&path) else { continue };
+    platform::list(run_dir, ".sock", |service, path| {
+        let stat = no_follow(&path).ok()?;
         let lock = lock_path(run_dir, service);
         let held = liveness(&lock, &locks);
         let liveness = match held {
@@ -95,16 +59,10 @@ pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
             Liveness::Alive(_) => held,
             _ => listener(&path, &sockets).map_or(held, |inode| holder(inode, &stat)),
         };
-        endpoints.push(EndpointInfo {
-            service,
-            liveness,
-            mode: stat.st_mode & 0o7777,
-            owner: stat.st_uid,
-            path,
-        });
-    }
-    endpoints.sort_by_key(|endpoint| endpoint.service);
-    Ok(endpoints)
+        let address = path.display().to_string();
+        let (mode, owner) = (Some(stat.st_mode & 0o7777), Some(stat.st_uid.into()));
+        Some(EndpointInfo { service, path, address, liveness, mode, owner })
+    })
 }
 
 /// Returns whether a socket belongs neither to the user whose lock is held nor to root, who may take any lock.
@@ -150,11 +108,6 @@ fn has_socket(pid: u32, inode: &str) -> bool {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut targets = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
     targets.any(|target| target.as_os_str() == &*name)
-}
-
-fn service_of(path: &Path) -> Option<ServiceName> {
-    let name = path.file_name()?.as_bytes().strip_suffix(b".sock")?;
-    ServiceName::parse(name).ok()
 }
 
 fn liveness(path: &Path, locks: &str) -> Liveness {

@@ -19,7 +19,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, getpid};
 
-use crate::admission::Admission;
+use crate::admission::{self, Admission};
 use crate::arrivals;
 use crate::fork::ForkGuard;
 use crate::pass::Channel;
@@ -154,13 +154,13 @@ impl Endpoint {
             return Ok(());
         }
         let failed = |source| BindError::System { path: self.path.clone(), source };
-        if let Some(group) = admission.group() {
+        if let Some(group) = admission::group(admission) {
             let given =
                 rustix::fs::chownat(CWD, &self.path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
             given.map_err(|source| not_given(&self.path, admission, source))?;
         }
-        rustix::fs::chmodat(CWD, &self.path, admission.socket_mode(), AtFlags::empty())
-            .map_err(failed)
+        let [mode, _] = admission::modes(admission);
+        rustix::fs::chmodat(CWD, &self.path, mode, AtFlags::empty()).map_err(failed)
     }
 
     fn holds_lock(&self) -> bool {

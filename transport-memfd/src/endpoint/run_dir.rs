@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::error::RunDirError;
 use super::no_follow;
-use crate::admission::Admission;
+use crate::admission::{self, Admission};
 use crate::peer::{self, User, own_uid};
 
 /// Returns the default run directory: `bellwire` below `XDG_RUNTIME_DIR`, or `/run/bellwire` without that.
@@ -62,7 +62,7 @@ pub(super) fn prepare_for(
     }
     if is_made && *admission != Admission::SameUser {
         // Set the group before the mode, so that no other group can ever pass.
-        if let Some(group) = admission.group() {
+        if let Some(group) = admission::group(admission) {
             let given = rustix::fs::fchown(&dir, None, Some(group));
             given.map_err(|source| {
                 // The next attempt shall find the same state as this one.
@@ -70,7 +70,8 @@ pub(super) fn prepare_for(
                 not_given(path, admission, source)
             })?;
         }
-        return rustix::fs::fchmod(&dir, admission.run_dir_mode()).map_err(system);
+        let [_, mode] = admission::modes(admission);
+        return rustix::fs::fchmod(&dir, mode).map_err(system);
     }
     let is_open = match admission {
         Admission::SameUser => true,

@@ -4,10 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::AsHandle;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
+use bellwire_shm::platform;
+pub use bellwire_shm::platform::lock_path;
 use bellwire_shm::{ListError, Liveness};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_SHARING_VIOLATION, GENERIC_WRITE,
@@ -27,63 +29,25 @@ const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// A run directory's entry for one service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointInfo {
-    /// The service.
-    pub service: ServiceName,
-    /// The lock file's path.
-    pub path: PathBuf,
-    /// The pipe's name.
-    pub pipe: String,
-    /// Whether a process serves it.
-    pub liveness: Liveness,
-}
-
-impl EndpointInfo {
-    /// Returns the pipe's name, to which clients connect.
-    pub fn address(&self) -> String {
-        self.pipe.clone()
-    }
-
-    /// Returns the lock file's owner, if this process may query it.
-    pub fn owner(&self) -> Option<User> {
-        let everybody = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
-        let mut options = OpenOptions::new();
-        let file = options.access_mode(READ_CONTROL).share_mode(everybody).open(&self.path).ok()?;
-        security::owner_of_file(file.as_handle()).ok()
-    }
-
-    /// Returns the permission bits: none. The pipe's access control list admits its owner and the listed users.
-    pub const fn permissions(&self) -> Option<u32> {
-        None
-    }
-}
-
-/// Returns the path of a service's lock file.
-pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
-    run_dir.join(format!("{service}.lock"))
-}
+pub type EndpointInfo = bellwire_shm::EndpointInfo<User>;
 
 /// Lists the endpoints of a run directory by name.
 ///
 /// # Errors
 /// [`ListError`] when the directory cannot be read.
 pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
-    let failed = |source| ListError { path: run_dir.to_owned(), source };
-    let mut endpoints = Vec::new();
-    for entry in fs::read_dir(run_dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let Some(service) = service_of(&path) else { continue };
-        let pipe = pipe_name(run_dir, service).map_err(failed)?;
-        endpoints.push(EndpointInfo { service, pipe, liveness: liveness(&path), path });
-    }
-    endpoints.sort_by_key(|endpoint| endpoint.service);
-    Ok(endpoints)
+    platform::list(run_dir, ".lock", |service, path| {
+        let address = pipe_name(run_dir, service).ok()?;
+        let (liveness, owner) = (liveness(&path), owner(&path));
+        Some(EndpointInfo { service, path, address, liveness, mode: None, owner })
+    })
 }
 
-fn service_of(path: &Path) -> Option<ServiceName> {
-    let name = path.file_name()?.to_str()?.strip_suffix(".lock")?;
-    ServiceName::parse(name.as_bytes()).ok()
+fn owner(lock: &Path) -> Option<User> {
+    let everybody = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+    let mut options = OpenOptions::new();
+    let file = options.access_mode(READ_CONTROL).share_mode(everybody).open(lock).ok()?;
+    security::owner_of_file(file.as_handle()).ok()
 }
 
 fn liveness(lock: &Path) -> Liveness {

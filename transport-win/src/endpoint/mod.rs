@@ -105,10 +105,10 @@ impl Endpoint {
     ) -> Result<Self, BindError> {
         let everyone = [User::everyone()];
         let admitted = match admission {
-            Admission::SameUser => &[][..],
-            Admission::Users(users) => users,
+            Admission::Users(users) => &users[..],
             Admission::Any => &everyone,
             Admission::Group(_) => return Err(BindError::NoGroups),
+            _ => &[],
         };
         prepare_run_dir(run_dir)?;
         let lock = lock::lock(&lock_path(run_dir, service), service)?;

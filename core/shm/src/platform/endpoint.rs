@@ -1,11 +1,11 @@
 //! The name of a service on disk: who holds it, who reaches it, and noticing that it comes or goes.
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use bellwire_core::{Instant, ServiceName};
 
-use super::{Absent, Platform};
+use super::{Absent, Admission, Platform};
 
 /// The name of a service, held by this process.
 pub trait Endpoint<P: Platform>: Sized {
@@ -17,7 +17,7 @@ pub trait Endpoint<P: Platform>: Sized {
     fn reserve(
         run_dir: &Path,
         service: ServiceName,
-        admission: &P::Admission,
+        admission: &Admission<P>,
         group_may_write: bool,
     ) -> Result<Self, P::BindError>;
 
@@ -28,7 +28,7 @@ pub trait Endpoint<P: Platform>: Sized {
     fn inherit(
         run_dir: &Path,
         service: ServiceName,
-        admission: &P::Admission,
+        admission: &Admission<P>,
         group_may_write: bool,
         inherited: &P::Inherited,
     ) -> Result<Self, P::BindError>;
@@ -92,7 +92,51 @@ pub trait Endpoint<P: Platform>: Sized {
     ///
     /// # Errors
     /// The directory cannot be read.
-    fn list(run_dir: &Path) -> Result<Vec<P::EndpointInfo>, ListError>;
+    fn list(run_dir: &Path) -> Result<Vec<EndpointInfo<P::User>>, ListError>;
+}
+
+/// A run directory's entry for one service, of a user of type `U`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointInfo<U> {
+    /// The service.
+    pub service: ServiceName,
+    /// The path of the socket; on Windows, of the lock file.
+    pub path: PathBuf,
+    /// What clients connect to: the socket's path, or the pipe's name.
+    pub address: String,
+    /// Whether a process serves it.
+    pub liveness: Liveness,
+    /// The socket's permission bits; `None` on Windows, where the pipe's access control list admits its owner and the listed
+    /// users.
+    pub mode: Option<u32>,
+    /// The owner of the file, if this process may query it.
+    pub owner: Option<U>,
+}
+
+/// Returns the path of a service's lock file.
+pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
+    run_dir.join(format!("{service}.lock"))
+}
+
+/// Lists what `describe` returns for the files of a run directory that have a service's name and this suffix, by name.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list<U>(
+    run_dir: &Path,
+    suffix: &str,
+    describe: impl Fn(ServiceName, PathBuf) -> Option<EndpointInfo<U>>,
+) -> Result<Vec<EndpointInfo<U>>, ListError> {
+    let failed = |source| ListError { path: run_dir.to_owned(), source };
+    let mut endpoints = Vec::new();
+    for entry in fs::read_dir(run_dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(suffix));
+        let Some(Ok(service)) = name.map(str::parse) else { continue };
+        endpoints.extend(describe(service, path));
+    }
+    endpoints.sort_by_key(|endpoint| endpoint.service);
+    Ok(endpoints)
 }
 
 /// Whether a process serves an endpoint.

@@ -4,6 +4,7 @@
 //! trait here that has its name. So a port that lacks a function does not compile, and the compiler names the function. Errors
 //! and memory orderings are the same on every system unless the transport's own documentation says more.
 
+mod admission;
 mod endpoint;
 mod link;
 mod memory;
@@ -22,7 +23,10 @@ use bellwire_core::resize::{Resource, Shortage};
 
 use crate::quota::Gauge;
 
-pub use endpoint::{Arrivals, Endpoint, Inherited, ListError, Liveness, Notify};
+pub use admission::Admission;
+pub use endpoint::{
+    Arrivals, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list, lock_path,
+};
 pub use link::{Event, LifeLock, LifeState, Link, Parts, PassMemory, WatchPeer, Watchers};
 pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder};
 pub use peer::{Channel, Credentials, Process};
@@ -48,8 +52,8 @@ pub trait Platform: Sized + 'static {
     type Borrowed<'a>: Copy;
     /// A user of this machine.
     type User: Copy + Eq + 'static;
-    /// Which users an endpoint admits.
-    type Admission: Clone;
+    /// A group of users.
+    type Group: Copy + Eq + 'static;
     /// Who is at the other end.
     type Credentials: Credentials<Self>;
     /// A process of this machine.
@@ -61,8 +65,6 @@ pub trait Platform: Sized + 'static {
     /// A socket that the service manager handed over.
     /// [`Absent`] where service managers hand over none.
     type Inherited: Inherited;
-    /// An entry of a run directory.
-    type EndpointInfo;
     /// The doorbell that is a descriptor or handle.
     type Event: Event<Self>;
     /// Memory that this process writes.

@@ -22,6 +22,12 @@ pub trait Credentials<P: Platform>: Copy {
     /// Returns whether the peer acts as the user of this process, as the system, or as one of `users`.
     fn is_among(&self, users: &[P::User]) -> bool;
 
+    /// Returns whether the peer was in a group when it connected; `false`, the default, where that is not known.
+    fn is_in(&self, group: P::Group, channel: &P::Channel) -> bool {
+        let _ = (group, channel);
+        false
+    }
+
     /// Why a client's identity is not accepted.
     type ConfirmError: Error;
 
