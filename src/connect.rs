@@ -277,7 +277,7 @@ impl Connecting {
             lane_name: memory_name("lane", Role::Client, self.service, welcome.session),
             trusts_peer: self.credentials.is_among(&[]),
         };
-        let link = Link::new(parts).map_err(protocol)?;
+        let link = Link::new(parts).map_err(system("open the session"))?;
         let lanes =
             Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
         let (number, pid) = (welcome.session, self.credentials.pid());

@@ -314,7 +314,7 @@ impl PendingHandshake {
             lane_name: memory_name("lane", Role::Server, hello.service, self.session),
             trusts_peer: self.credentials.is_among(&[]),
         };
-        // The parts were made to fit; if they did not, the client would see the socket close.
+        // Without the resources for it, the client sees the socket close.
         let account = self.share.account(self.fd_budget);
         let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(account)) else {
             let (channel, caller, cause) = (None, Some(caller), None);

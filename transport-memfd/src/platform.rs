@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bellwire_core::Instant;
 use bellwire_core::resize::{Resource, Shortage};
+use bellwire_core::sync::AtomicU32;
 use bellwire_shm::{Gauge, Platform};
 use rustix::io::Errno;
 
@@ -35,7 +36,6 @@ impl Platform for Linux {
     type Snapshot = snapshot::Snapshot;
     type SnapshotMap = snapshot::SnapshotMap;
     type Link = link::Link;
-    type Canceller = link::Canceller;
     type Poller = poll::Poller;
     type Arrivals = arrivals::Arrivals;
     type Notify = notify::Notify;
@@ -48,7 +48,6 @@ impl Platform for Linux {
     type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = endpoint::InheritError;
-    type LinkError = link::LinkError;
 
     #[inline]
     fn now() -> Instant {
@@ -77,6 +76,10 @@ impl Platform for Linux {
 
     fn fd_usage_eighths(newest: BorrowedFd<'_>, held: usize) -> usize {
         shortage::fd_usage_eighths(newest, held)
+    }
+
+    fn wake(word: &AtomicU32) {
+        doorbell::FutexWord::new(word).wake_all();
     }
 
     fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {

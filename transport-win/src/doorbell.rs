@@ -2,12 +2,9 @@
 //! How to wake a parked peer: an event object.
 
 use crate::Windows;
-use crate::prelude::*;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
 
-use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::Doorbell;
 use bellwire_shm::platform;
 use windows_sys::Win32::System::Threading::{
@@ -30,20 +27,12 @@ const NOBODY: &str = "D:P(A;;RC;;;OW)";
 #[derive(Debug)]
 pub struct Event(OwnedHandle);
 
-/// By which one thread of this process tells another to stop waiting. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<Cancelling>);
-
-#[derive(Debug, Default)]
-struct Cancelling {
-    set: AtomicBool,
-    // Created with the first canceller.
-    event: OnceLock<Event>,
-}
-
 impl Event {
     /// Creates an event that is not set and that stays set until it is reset (manual-reset).
-    pub(crate) fn lasting() -> Result<Self, OsError> {
+    ///
+    /// # Errors
+    /// At the limit of handles or memory.
+    pub fn lasting() -> Result<Self, OsError> {
         Self::new(true)
     }
 
@@ -52,7 +41,8 @@ impl Event {
         Self(handle)
     }
 
-    pub(crate) fn reset(&self) {
+    /// Resets the event.
+    pub fn reset(&self) {
         // SAFETY: the handle is open.
         let _ = unsafe { ResetEvent(self.0.as_raw_handle()) };
     }
@@ -113,57 +103,5 @@ impl platform::Event<Windows> for Event {
 impl AsHandle for Event {
     fn as_handle(&self) -> BorrowedHandle<'_> {
         self.0.as_handle()
-    }
-}
-
-impl Cancel {
-    /// Creates one that is not set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Returns the event that ends waits from now on.
-    ///
-    /// # Errors
-    /// At the limit of handles or memory.
-    pub fn arm(&self) -> Result<&Event, OsError> {
-        if let Some(event) = self.0.event.get() {
-            return Ok(event);
-        }
-        let event = Event::lasting()?;
-        Ok(self.0.event.get_or_init(|| event))
-    }
-
-    /// Returns the event that ends waits, if it was requested before.
-    pub fn event(&self) -> Option<&Event> {
-        self.0.event.get()
-    }
-
-    /// Sets it and wakes the threads that wait for its event.
-    pub fn set(&self) {
-        self.0.set.store(true, Ordering::Release);
-        if let Some(event) = self.0.event.get() {
-            event.ring();
-        }
-    }
-
-    /// Returns whether it is set.
-    pub fn is_set(&self) -> bool {
-        self.0.set.load(Ordering::Acquire)
-    }
-
-    /// Resets it and returns whether it was set.
-    pub fn take(&self) -> bool {
-        let was_set = self.0.set.swap(false, Ordering::AcqRel);
-        self.settle();
-        was_set
-    }
-
-    /// Resets the event. The waiting thread checks [`Cancel::is_set`] between this call and the wait: a set that came before
-    /// this reset has already stored its word.
-    pub(crate) fn settle(&self) {
-        if let Some(event) = self.0.event.get() {
-            event.reset();
-        }
     }
 }

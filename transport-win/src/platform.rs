@@ -36,7 +36,6 @@ impl Platform for Windows {
     type Snapshot = snapshot::Snapshot;
     type SnapshotMap = snapshot::SnapshotMap;
     type Link = link::Link;
-    type Canceller = link::Canceller;
     type Poller = poll::Poller;
     type Arrivals = arrivals::Arrivals;
     type Notify = Absent<Self>;
@@ -49,7 +48,6 @@ impl Platform for Windows {
     type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = Infallible;
-    type LinkError = link::LinkError;
 
     #[inline]
     fn now() -> Instant {

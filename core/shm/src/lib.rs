@@ -19,6 +19,7 @@ compile_error!(
     "Bellwire needs a 64-bit processor: 32-bit ones promise no 64-bit load from memory that is mapped read-only; see ADR 0045"
 );
 
+mod cancel;
 mod end;
 pub mod platform;
 mod quota;
@@ -26,6 +27,7 @@ mod range;
 mod reaper;
 mod received;
 
+pub use cancel::{Cancel, Canceller};
 pub use end::{OwnEnd, PeerEnd};
 pub use platform::{
     EndpointInfo, Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger,

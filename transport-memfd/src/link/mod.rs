@@ -1,10 +1,7 @@
 //! One end of a session: the core's [`Port`] over memfds, a socket and a doorbell.
 
-mod cancel;
 mod control;
 mod wait;
-
-pub use cancel::Canceller;
 
 use crate::Linux;
 use crate::prelude::*;
@@ -14,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
-use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::wire::Doorbell;
 use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
-use bellwire_shm::LoanAccount;
 use bellwire_shm::platform;
+use bellwire_shm::{Cancel, LoanAccount};
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
@@ -27,7 +24,6 @@ use crate::peer::Process;
 use crate::poll::{Epoll, Interest, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::{clock, peer, spare};
-use cancel::Cancel;
 use control::Control;
 pub use control::DrainOutcome;
 
@@ -40,20 +36,8 @@ pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 /// The parts of a [`Link`] after the handshake. The eventfd of the peer must be a trusted one's: see [`Event`].
 pub type Parts = bellwire_shm::Parts<Linux>;
 
-/// Why no [`Link`] could be created from its parts. The caller is at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// A page is too small for its words.
-    #[error("a page has 4096 bytes, not {size}")]
-    PageSize {
-        /// The given size.
-        size: usize,
-    },
-    /// The doorbell is an eventfd, but the parts contain none.
-    #[error("this end wants to be rung by an eventfd, and none was made: create one first")]
-    NoEventfd,
-}
+/// Wakes a thread that is parked in a [`Link`], from any other thread.
+pub type Canceller = bellwire_shm::Canceller<Linux>;
 
 /// One end of a session.
 ///
@@ -68,7 +52,7 @@ pub struct Link {
     own_event: Option<Event>,
     peer_event: Option<Event>,
     process: Option<Process>,
-    cancel: Arc<Cancel>,
+    cancel: Arc<Cancel<Linux>>,
     lane_name: Box<str>,
     account: Option<LoanAccount>,
     // The own lane's next epoch, passed but not written yet.
@@ -107,16 +91,13 @@ impl Link {
 }
 
 impl platform::Link<Linux> for Link {
-    fn new(parts: Parts) -> Result<Self, LinkError> {
-        for size in [parts.own.page.size(), parts.peer.page.size()] {
-            if size < PAGE_SIZE {
-                return Err(LinkError::PageSize { size });
-            }
-        }
-        if parts.doorbell == Doorbell::Eventfd && parts.own_event.is_none() {
-            return Err(LinkError::NoEventfd);
-        }
-        parts.own.store(Word::Doorbell, u64::from(parts.doorbell as u32), Ordering::Release);
+    /// Without an eventfd to be rung by, the doorbell is a futex.
+    fn new(parts: Parts) -> Result<Self, Errno> {
+        let doorbell = match (parts.doorbell, &parts.own_event) {
+            (Doorbell::Eventfd, None) => Doorbell::Futex,
+            (doorbell, _) => doorbell,
+        };
+        parts.own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
         // Pairs with the fence in a publisher between its `tail` store and its load of what this end wants.
         fence(Ordering::SeqCst);
         spare::keep();
@@ -124,7 +105,7 @@ impl platform::Link<Linux> for Link {
             own: parts.own,
             peer: parts.peer,
             control: Control::new(parts.channel, parts.limits),
-            doorbell: parts.doorbell,
+            doorbell,
             own_event: parts.own_event,
             peer_event: parts.peer_event,
             process: parts.process,
@@ -167,10 +148,7 @@ impl platform::Link<Linux> for Link {
     }
 
     fn canceller(&self) -> Result<Canceller, Errno> {
-        if self.doorbell != Doorbell::Futex {
-            self.cancel.make_eventfd()?;
-        }
-        Ok(Canceller(Arc::clone(&self.cancel)))
+        self.cancel.canceller(self.doorbell != Doorbell::Futex)
     }
 
     fn take_cancel(&self) -> bool {

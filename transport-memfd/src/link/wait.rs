@@ -12,7 +12,7 @@ use rustix::event::PollFd;
 
 use super::{DrainOutcome, Link};
 use crate::LifeState;
-use crate::doorbell::{Eventfd, Woke, futex_wait_any};
+use crate::doorbell::{Eventfd, FutexWord, Woke, futex_wait_any};
 use crate::life::{LIFE_OFFSET, life_state};
 use crate::region::PeerRegion;
 use crate::{clock, poll};
@@ -61,11 +61,11 @@ impl Link {
         let tail = Some(expecting(Word::Tail, park.tail));
         let head = park.head.map(|seen| expecting(Word::Head, seen));
         // Each further word costs almost a microsecond in a call that sleeps.
-        let cancel = self.cancel.is_held().then(|| (self.cancel.word(), 0));
+        let cancel = self.cancel.is_held().then(|| (FutexWord::new(self.cancel.word()), 0));
         if cancel.is_none() && self.cancel.is_set() {
             return Woke::CheckAgain;
         }
-        let mut words = [(self.cancel.word(), 0); 4];
+        let mut words = [(FutexWord::new(self.cancel.word()), 0); 4];
         let mut used = 0;
         for (slot, word) in words.iter_mut().zip([tail, head, life, cancel].into_iter().flatten()) {
             *slot = word;
@@ -112,7 +112,7 @@ impl Link {
         if self.peer.says_closed() {
             return self.last_check(park);
         }
-        let cancel = match self.cancel.eventfd.get() {
+        let cancel = match self.cancel.event() {
             Some(eventfd) => poll::readable(eventfd.as_fd()),
             None => poll::hung_up(self.control.as_fd()),
         };
@@ -120,6 +120,10 @@ impl Link {
         let ready = ready.unwrap_or_default();
         if ready.is(0) {
             rung();
+        }
+        if ready.is(3) {
+            // Otherwise the ring of a cancellation that was taken meanwhile would end each wait from now on.
+            self.cancel.settle();
         }
         if let Some(reason) = self.reason(park) {
             return reason;
@@ -182,7 +186,7 @@ impl platform::WatchPeer<Linux> for Link {
             checks += 1;
             let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
             let (wake, is_slice) = sliced(until, clock::now().after(slice));
-            let cancel = (self.cancel.word(), 0);
+            let cancel = (FutexWord::new(self.cancel.word()), 0);
             let woke = match life {
                 Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
                 None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),

@@ -13,12 +13,12 @@ use bellwire_core::control::Control;
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
-use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::wire::Doorbell;
 use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
-use bellwire_shm::LoanAccount;
 use bellwire_shm::platform;
+use bellwire_shm::{Cancel, LoanAccount};
 
-use crate::doorbell::{Cancel, Event};
+use crate::doorbell::Event;
 use crate::handle::{Access, duplicate};
 use crate::pass::Channel;
 use crate::peer::Process;
@@ -37,23 +37,8 @@ pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 /// value.
 pub type Parts = bellwire_shm::Parts<Windows>;
 
-/// Why no [`Link`] could be created from its parts. The caller is at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// A page is too small for its words.
-    #[error("a page has 4096 bytes, not {size}")]
-    PageSize {
-        /// The given size.
-        size: usize,
-    },
-    /// The event that cancels a wait could not be created. This system is at fault.
-    #[error("cannot make an event to wait for: {source}")]
-    Event {
-        /// The error from the system.
-        source: OsError,
-    },
-}
+/// Wakes a thread that is parked in a [`Link`], from any other thread.
+pub type Canceller = bellwire_shm::Canceller<Windows>;
 
 /// One end of a session.
 ///
@@ -68,7 +53,7 @@ pub struct Link {
     own_event: Event,
     peer_event: Option<Arc<Event>>,
     process: Option<Process>,
-    cancel: Cancel,
+    cancel: Arc<Cancel<Windows>>,
     control: RefCell<Control<Self>>,
     trusts_peer: bool,
     // The quota to which memory for the peer is charged.
@@ -78,10 +63,6 @@ pub struct Link {
     // Rings the own event for everything else that may happen; created on an event loop's first request.
     gathered: OnceCell<RefCell<Poller>>,
 }
-
-/// Wakes a thread that is parked in a [`Link`], from any other thread. Clones share the link.
-#[derive(Clone, Debug)]
-pub struct Canceller(Cancel);
 
 impl Link {
     /// Returns the control pipe.
@@ -108,17 +89,11 @@ impl Link {
 }
 
 impl platform::Link<Windows> for Link {
-    fn new(parts: Parts) -> Result<Self, LinkError> {
-        for size in [parts.own.page.size(), parts.peer.page.size()] {
-            if size < PAGE_SIZE {
-                return Err(LinkError::PageSize { size });
-            }
-        }
+    fn new(parts: Parts) -> Result<Self, OsError> {
         let Parts {
             own, peer, channel, doorbell, peer_event, process, limits, trusts_peer, ..
         } = parts;
-        let own_event = parts.own_event.map_or_else(Event::create, Ok);
-        let own_event = own_event.map_err(|source| LinkError::Event { source })?;
+        let own_event = parts.own_event.map_or_else(Event::create, Ok)?;
         let doorbell = match doorbell {
             Doorbell::Socket => Doorbell::Socket,
             _ => Doorbell::Eventfd,
@@ -134,7 +109,7 @@ impl platform::Link<Windows> for Link {
             own_event,
             peer_event: peer_event.map(Arc::new),
             process,
-            cancel: Cancel::new(),
+            cancel: Arc::default(),
             control: RefCell::new(Control::new(limits)),
             trusts_peer,
             account: None,
@@ -169,8 +144,7 @@ impl platform::Link<Windows> for Link {
     }
 
     fn canceller(&self) -> Result<Canceller, OsError> {
-        self.cancel.arm()?;
-        Ok(Canceller(self.cancel.clone()))
+        self.cancel.canceller(true)
     }
 
     fn take_cancel(&self) -> bool {
@@ -252,12 +226,5 @@ impl Port for Link {
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
         self.follow_lane(epoch)
-    }
-}
-
-impl Canceller {
-    /// Ends the wait of the thread that is parked in the link, or its next one.
-    pub fn cancel(&self) {
-        self.0.set();
     }
 }

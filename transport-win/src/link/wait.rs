@@ -17,15 +17,6 @@ use crate::{clock, poll};
 /// The maximum number of handles that a park waits for: the bell, the cancellation, the process and the pipe.
 const MOST: usize = 4;
 
-/// What ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Bell,
-    Cancel,
-    Process,
-    Pipe,
-}
-
 impl Link {
     pub(super) fn park_on_event(&self, park: &Park) -> Woken {
         self.sleep(|| park.has_moved(&self.peer), park.until)
@@ -64,44 +55,36 @@ impl Link {
                 _ => (until, false),
             };
             let woke = self.wait(wake, outcome != DrainOutcome::More);
-            if woke == Some(Source::Cancel) && !self.cancel.is_set() {
-                // Clears what is left of a consumed cancellation. A new one has already set its word.
-                self.cancel.settle();
-            }
             if let Some(reason) = reason() {
                 return reason;
             }
-            if woke == Some(Source::Process) || self.peer_gone() {
+            if self.peer_gone() {
                 // Whatever the peer published before is visible by now: check once more.
                 return reason().unwrap_or(Woken::PeerGone);
             }
             // A peer that keeps ringing does not extend a deadline.
-            if (woke.is_none() && !is_slice) || clock::is_over(until) {
+            if (!woke && !is_slice) || clock::is_over(until) {
                 return Woken::Deadline;
             }
         }
     }
 
-    /// Waits for any event; returns `None` at the deadline.
-    fn wait(&self, until: Option<Instant>, with_pipe: bool) -> Option<Source> {
-        let bell = (Source::Bell, self.own_event.as_handle());
-        let mut sources = [bell; MOST];
+    /// Waits for any event; returns whether there was one before the deadline.
+    fn wait(&self, until: Option<Instant>, with_pipe: bool) -> bool {
         let others = [
-            (Source::Cancel, self.cancel.event().map(AsHandle::as_handle)),
-            (Source::Process, self.process().map(AsHandle::as_handle)),
+            self.cancel.event().map(AsHandle::as_handle),
+            self.process().map(AsHandle::as_handle),
             // If no message is taken out, the pipe stays ready.
-            (Source::Pipe, with_pipe.then(|| self.channel.arrived())),
+            with_pipe.then(|| self.channel.arrived()),
         ];
+        let mut handles = [self.own_event.as_handle(); MOST];
         let mut used = 1;
-        let others = others.into_iter().filter_map(|(source, handle)| Some((source, handle?)));
-        for (slot, other) in sources.iter_mut().skip(1).zip(others) {
+        for (slot, other) in handles.iter_mut().skip(1).zip(others.into_iter().flatten()) {
             *slot = other;
             used += 1;
         }
-        let handles = sources.map(|(_, handle)| handle);
         // Fails only for an invalid handle, and these are all open.
-        let woke = poll::wait(handles.get(..used).unwrap_or(&handles), until).ok().flatten();
-        woke.and_then(|at| sources.get(at)).map(|(source, _)| *source)
+        poll::wait(handles.get(..used).unwrap_or(&handles), until).is_ok_and(|woke| woke.is_some())
     }
 }
 

@@ -1,7 +1,7 @@
 use std::os::windows::io::AsHandle;
 use std::time::Duration;
 
-use bellwire_win::doorbell::{Cancel, Event};
+use bellwire_win::doorbell::Event;
 use bellwire_win::prelude::*;
 use bellwire_win::{clock, poll};
 
@@ -47,15 +47,13 @@ fn a_handle_of_something_else_rings_nothing() {
 }
 
 #[test]
-fn a_cancellation_stays_until_it_is_taken() {
-    let cancel = Cancel::new();
-    assert!(cancel.event().is_none(), "nobody asked for the event");
-    let event = cancel.arm().unwrap();
+fn a_lasting_event_stays_set_until_it_is_reset() {
+    let event = Event::lasting().unwrap();
     assert!(!is_ready(event.as_handle()));
-    cancel.set();
+    event.ring();
     assert!(is_ready(event.as_handle()) && is_ready(event.as_handle()));
-    assert!(cancel.is_set() && cancel.take());
-    assert!(!is_ready(event.as_handle()) && !cancel.take());
+    event.reset();
+    assert!(!is_ready(event.as_handle()));
 }
 
 #[test]

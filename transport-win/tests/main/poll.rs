@@ -1,7 +1,7 @@
 use std::os::windows::io::AsHandle;
 use std::time::Duration;
 
-use bellwire_win::doorbell::{Cancel, Event};
+use bellwire_win::doorbell::Event;
 use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
 use bellwire_win::prelude::*;
 
@@ -38,20 +38,20 @@ fn more_handles_than_one_wait_takes_are_an_error() {
 
 #[test]
 fn rings_are_reported_once_and_lasting_events_each_time() {
-    let (once, lasting) = (Event::create().unwrap(), Cancel::new());
+    let (once, lasting) = (Event::create().unwrap(), Event::lasting().unwrap());
     let mut poller = Poller::create().unwrap();
     poller.add(once.as_handle(), 1, EDGE).unwrap();
-    poller.add(lasting.arm().unwrap().as_handle(), 2, Interest::readable(Trigger::Level)).unwrap();
+    poller.add(lasting.as_handle(), 2, Interest::readable(Trigger::Level)).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     once.ring();
     assert_eq!(tokens(&mut poller, LONG), [1]);
-    lasting.set();
+    lasting.ring();
     assert_eq!(tokens(&mut poller, LONG), [2]);
     assert_eq!(tokens(&mut poller, LONG), [2]);
-    lasting.take();
+    lasting.reset();
     once.ring();
     let mut seen = tokens(&mut poller, LONG);
-    // The pool may have looked at the lasting one again before it was taken.
+    // The pool may have looked at the lasting one again before it was reset.
     while !seen.contains(&1) {
         seen = tokens(&mut poller, LONG);
     }
@@ -98,12 +98,11 @@ fn a_deleted_source_is_not_reported() {
 
 #[test]
 fn a_source_without_interest_is_silent_until_it_has_one_again() {
-    let lasting = Cancel::new();
-    let event = lasting.arm().unwrap();
+    let event = Event::lasting().unwrap();
     let mut poller = Poller::create().unwrap();
     let listens = |readable| Interest::exchange(readable, false);
     poller.add(event.as_handle(), 7, listens(true)).unwrap();
-    lasting.set();
+    event.ring();
     assert_eq!(tokens(&mut poller, LONG), [7]);
     poller.modify(event.as_handle(), 7, listens(false)).unwrap();
     assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);

@@ -7,7 +7,7 @@ use bellwire_core::{Instant, Limits, PeerFault, Port, Woken};
 
 use super::{Absent, Platform};
 use crate::quota::LoanAccount;
-use crate::{OwnEnd, PeerEnd};
+use crate::{Canceller, OwnEnd, PeerEnd};
 
 /// The doorbell that is a descriptor or handle.
 pub trait Event<P: Platform>: Sized {
@@ -84,8 +84,8 @@ pub trait Link<P: Platform>:
     /// Creates a link from its parts and writes the wanted doorbell to the own page.
     ///
     /// # Errors
-    /// The parts do not fit together.
-    fn new(parts: Parts<P>) -> Result<Self, P::LinkError>;
+    /// An object that the parts lack cannot be created: at the limit of descriptors, handles or memory.
+    fn new(parts: Parts<P>) -> Result<Self, P::Error>;
 
     /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
     #[must_use]
@@ -116,7 +116,7 @@ pub trait Link<P: Platform>:
     ///
     /// # Errors
     /// At the limit of descriptors or handles: the first one may cost one.
-    fn canceller(&self) -> Result<P::Canceller, P::Error>;
+    fn canceller(&self) -> Result<Canceller<P>, P::Error>;
 
     /// Resets the cancellation and returns whether there was one.
     fn take_cancel(&self) -> bool;

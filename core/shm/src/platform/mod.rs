@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use bellwire_core::Instant;
 use bellwire_core::resize::{Resource, Shortage};
+use bellwire_core::sync::AtomicU32;
 
 use crate::quota::Gauge;
 
@@ -66,7 +67,7 @@ pub trait Platform: Sized + 'static {
     /// [`Absent`] where service managers hand over none.
     type Inherited: Inherited;
     /// The doorbell that is a descriptor or handle.
-    type Event: Event<Self>;
+    type Event: Event<Self> + Send + Sync;
     /// Memory that this process writes.
     type OwnRegion: OwnRegion<Self>;
     /// Memory that the peer writes.
@@ -79,8 +80,6 @@ pub trait Platform: Sized + 'static {
     type SnapshotMap: Deref<Target = [u8]>;
     /// One end of a session.
     type Link: Link<Self>;
-    /// Wakes a thread that is parked in a link.
-    type Canceller: Clone + Send + Sync;
     /// Waits for many descriptors or handles.
     type Poller: Poller<Self>;
     /// A wait for an endpoint to come up.
@@ -107,8 +106,6 @@ pub trait Platform: Sized + 'static {
     type BindError: Error;
     /// Why sockets that were handed over are not used.
     type InheritError: Error;
-    /// Why no link could be created.
-    type LinkError: Error;
 
     /// Returns the time on a clock that all processes of the machine share and that nobody sets.
     fn now() -> Instant;
@@ -136,6 +133,11 @@ pub trait Platform: Sized + 'static {
     fn fd_usage_eighths(newest: Self::Borrowed<'_>, held: usize) -> usize {
         let _ = (newest, held);
         0
+    }
+
+    /// Wakes the threads of this process that sleep on `word`; nothing, the default, where none can.
+    fn wake(word: &AtomicU32) {
+        let _ = word;
     }
 
     /// Sleeps until one of `objects` is ready, or until `deadline`; returns whether one is.
