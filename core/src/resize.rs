@@ -58,7 +58,7 @@ pub enum Resource {
 /// println!("{shortage}");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this system is short of {resource}{} (os error {code})", purpose(*bytes))]
+#[error("this system is short of {resource}{}", details(*bytes, *code))]
 pub struct Shortage {
     /// The missing resource.
     pub resource: Resource,
@@ -68,9 +68,10 @@ pub struct Shortage {
     pub code: i32,
 }
 
-/// What a resource was for.
-fn purpose(bytes: u64) -> String {
-    if bytes == 0 { String::new() } else { format!(" for {bytes} bytes of shared memory") }
+/// What a resource was for, and the system's error.
+fn details(bytes: u64, code: i32) -> String {
+    let code = if code == 0 { String::new() } else { format!(" (os error {code})") };
+    if bytes == 0 { code } else { format!(" for {bytes} bytes of shared memory{code}") }
 }
 
 /// Why a lane did not change its size.

@@ -22,70 +22,10 @@ pub use bellwire_shm::HandleCountError;
 pub const MAX_FDS: usize = 253;
 
 /// Why a message was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The peer has not read earlier messages yet.
-    #[error("the control socket is full: wait until it can be written, then send again")]
-    WouldBlock,
-    /// Too many descriptors of this user are in flight (`ETOOMANYREFS`).
-    #[error(
-        "too many descriptors are in flight: wait for peers to receive them, or raise RLIMIT_NOFILE"
-    )]
-    TooManyInFlight,
-    /// The peer closed its end.
-    #[error("the peer closed the control socket: connect again")]
-    Gone,
-    /// The message has more descriptors than one message can carry.
-    #[error("{count} descriptors are more than the 253 that one message can carry")]
-    TooManyFds {
-        /// How many there were.
-        count: usize,
-    },
-    /// The system refused.
-    #[error("cannot send on the control socket: {source}")]
-    System {
-        /// The error from the kernel.
-        source: Errno,
-    },
-}
+pub type SendError = platform::SendError<Linux>;
 
 /// Why no message was received. The descriptors of a refused message went to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReceiveError {
-    /// There is no message now.
-    #[error("no control message is there: wait until the socket can be read")]
-    WouldBlock,
-    /// The peer closed its end, and all its messages were received.
-    #[error("the peer closed the control socket: connect again")]
-    Closed,
-    /// The message is longer than the protocol allows.
-    #[error("the peer sent a control message of more than {room} bytes")]
-    TooLong {
-        /// The maximum length in bytes.
-        room: usize,
-    },
-    /// The message carries more descriptors than allowed.
-    #[error("the peer sent {count} descriptors where at most {max} belong")]
-    TooManyFds {
-        /// How many came.
-        count: usize,
-        /// How many may.
-        max: usize,
-    },
-    /// Descriptors were lost in transit (`MSG_CTRUNC`): this process is at its limit.
-    #[error(
-        "descriptors that the peer sent were lost: raise the limit of open files (RLIMIT_NOFILE)"
-    )]
-    FdsLost,
-    /// The system refused.
-    #[error("cannot receive on the control socket: {source}")]
-    System {
-        /// The error from the kernel.
-        source: Errno,
-    },
-}
+pub type ReceiveError = platform::ReceiveError<Linux>;
 
 /// A received message. Its descriptors are `CLOEXEC`.
 pub type Received = bellwire_shm::Received<OwnedFd>;
@@ -107,7 +47,7 @@ pub fn send(sock: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fits = fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds));
     if fds.len() > MAX_FDS || !fits {
-        return Err(SendError::TooManyFds { count: fds.len() });
+        return Err(SendError::TooManyObjects { count: fds.len(), max: MAX_FDS });
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
@@ -159,7 +99,8 @@ fn receive_with(
     let received = Received::new(message.bytes.min(room), fds, reaper::reap);
     // From here on dropping `received` reaps its descriptors.
     if message.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(ReceiveError::FdsLost);
+        // As of a call that finds this process at its limit of open files.
+        return Err(ReceiveError::Short { source: Errno::MFILE });
     }
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(ReceiveError::TooLong { room });
@@ -170,13 +111,13 @@ fn receive_with(
     }
     let count = received.count();
     if count > max_fds {
-        return Err(ReceiveError::TooManyFds { count, max: max_fds });
+        return Err(ReceiveError::TooManyObjects { count, max: max_fds });
     }
     Ok(received)
 }
 
 /// Receives one message like [`receive`], but leaves it in the socket if this process has no room for its descriptors
-/// ([`ReceiveError::FdsLost`]): it can be received later.
+/// ([`ReceiveError::Short`]): it can be received later.
 ///
 /// Costs a second system call: the descriptors are taken while the message is only peeked at
 /// ([`recv(2)`](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
@@ -191,8 +132,8 @@ pub fn receive_or_leave(
     let peeked = receive_with(sock, buf, max_fds, RecvFlags::PEEK);
     if matches!(
         peeked,
-        Err(ReceiveError::WouldBlock | ReceiveError::Closed | ReceiveError::FdsLost)
-            | Err(ReceiveError::System { .. })
+        Err(ReceiveError::WouldBlock | ReceiveError::Closed)
+            | Err(ReceiveError::Short { .. } | ReceiveError::System { .. })
     ) {
         return peeked;
     }
@@ -309,13 +250,6 @@ impl From<OwnedFd> for Channel {
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl ReceiveError {
-    /// Returns whether this system is at fault rather than the peer.
-    pub const fn is_local(&self) -> bool {
-        matches!(self, Self::FdsLost | Self::System { .. })
     }
 }
 

@@ -41,10 +41,6 @@ impl Platform for Linux {
     type Notify = notify::Notify;
     type Watchers = watch::Watchers;
     type LifeLock = life::LifeLock;
-    type RegionError = region::RegionError;
-    type VerifyError = region::VerifyError;
-    type SendError = pass::SendError;
-    type ReceiveError = pass::ReceiveError;
     type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = endpoint::InheritError;

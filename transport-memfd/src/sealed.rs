@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bellwire_core::resize::{self, Shortage};
-use bellwire_shm::OverQuota;
+use bellwire_shm::platform;
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
+use crate::Linux;
 use crate::mapping::{self, HUGE, Mapping};
 use crate::reaper;
 
@@ -19,151 +19,11 @@ const BLOCK: u64 = 512;
 /// How often to retry seals when the kernel reports that the memory is busy.
 const SEAL_TRIES: u32 = 8;
 
-/// Why memory for a region or a snapshot could not be created. The fault is this system's, or the caller's if it asked for
-/// too much.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegionError {
-    /// `memfd_create(2)` failed.
-    #[error("cannot create a memfd: {source}; check the limit of open files (RLIMIT_NOFILE)")]
-    Create {
-        /// The error from the kernel.
-        source: Errno,
-    },
-    /// The size exceeds `RLIMIT_FSIZE`, and the kernel would kill the process with SIGXFSZ.
-    #[error(
-        "{size} bytes are past the file size limit of {limit} (RLIMIT_FSIZE): raise it or ask for less"
-    )]
-    FileLimit {
-        /// The requested size in bytes.
-        size: u64,
-        /// The limit, in bytes.
-        limit: u64,
-    },
-    /// The pages could not be allocated.
-    #[error(
-        "cannot allocate {size} bytes of shared memory: {source}; ask for less or free some memory"
-    )]
-    Allocate {
-        /// The requested size in bytes.
-        size: u64,
-        /// The error from the kernel.
-        source: Errno,
-    },
-    /// The memory could not be mapped.
-    #[error("cannot map {size} bytes: {source}; check vm.max_map_count and RLIMIT_AS")]
-    Map {
-        /// The requested size in bytes.
-        size: u64,
-        /// The error from the kernel.
-        source: Errno,
-    },
-    /// The peers of a user already hold as much memory of this process as they may.
-    #[error(transparent)]
-    Quota(#[from] OverQuota),
-    /// The seals could not be added. `EBUSY` means that the memory is mapped for writing elsewhere, or that its pages were
-    /// pinned for over a second.
-    #[error("cannot seal shared memory: {source}; Linux 5.10 or newer is needed")]
-    Seal {
-        /// The error from the kernel.
-        source: Errno,
-    },
-}
+/// Why memory for a region or a snapshot could not be created.
+pub type RegionError = platform::RegionError<Linux>;
 
-impl RegionError {
-    /// Returns the resource that this system lacked for memory of `bytes`.
-    pub fn shortage(&self, bytes: u64) -> Shortage {
-        let (resource, code) = match self {
-            Self::Create { source } | Self::Seal { source } => return shortage(bytes, *source),
-            Self::FileLimit { .. } => (resize::Resource::Memory, Errno::FBIG.raw_os_error()),
-            Self::Allocate { source, .. } => (resize::Resource::Memory, source.raw_os_error()),
-            Self::Quota(_) => (resize::Resource::Quota, 0),
-            Self::Map { source, .. } => (resize::Resource::Maps, source.raw_os_error()),
-        };
-        Shortage { resource, bytes, code }
-    }
-}
-
-/// Returns the resource that is lacking according to a system call.
-pub(crate) fn shortage(bytes: u64, source: Errno) -> Shortage {
-    let resource = match source {
-        Errno::MFILE | Errno::NFILE => resize::Resource::Descriptors,
-        Errno::NOMEM | Errno::NOSPC | Errno::NOBUFS => resize::Resource::Memory,
-        _ => resize::Resource::Other,
-    };
-    Shortage { resource, bytes, code: source.raw_os_error() }
-}
-
-/// Why a peer's descriptor was not mapped. The peer is at fault unless noted otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// It is not a memfd but a pipe, a socket or a file on disk. No other call was made on it.
-    #[error("the peer sent a descriptor that has no seals and is not a memfd: {source}")]
-    NotMemfd {
-        /// The error from `F_GET_SEALS`.
-        source: Errno,
-    },
-    /// A seal is missing, so the peer or a third process could still change or shrink it.
-    #[error(
-        "the peer's memfd holds the seals {held:#x} and lacks {missing:#x}: it must seal before sending"
-    )]
-    Seals {
-        /// The `F_SEAL_` bits it holds.
-        held: u32,
-        /// The `F_SEAL_` bits that it lacks.
-        missing: u32,
-    },
-    /// It is not a regular file.
-    #[error("the peer sent a descriptor of something that is not a regular file")]
-    NotRegular,
-    /// Its size differs from the announced one.
-    #[error("the peer's memfd has {found} bytes where {expected} were announced")]
-    Size {
-        /// The actual size in bytes.
-        found: u64,
-        /// The announced size in bytes.
-        expected: u64,
-    },
-    /// The announced size is zero or exceeds this side's limit.
-    #[error(
-        "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
-    )]
-    Limit {
-        /// The announced size in bytes.
-        len: u64,
-        /// The limit, in bytes.
-        max: u64,
-    },
-    /// Pages are missing: reading them would charge them to this process.
-    #[error(
-        "the peer's memfd has {allocated} of its {size} bytes allocated: it must fallocate all of them"
-    )]
-    Sparse {
-        /// Bytes allocated.
-        allocated: u64,
-        /// Its size in bytes.
-        size: u64,
-    },
-    /// It uses hugetlbfs pages, a scarce resource of this machine.
-    #[error("the peer's memfd lies on huge pages, which are not accepted")]
-    HugePages,
-    /// An eventfd was expected.
-    #[error("the peer sent a descriptor that is not an eventfd")]
-    NotEventfd,
-    /// The descriptor is write-only; or it is read-only where the kernel (before Linux 6.5), a sandbox or the file's mode
-    /// does not let this side query its pages.
-    #[error("the peer's memfd cannot be read or examined through the descriptor that it sent")]
-    Unreadable,
-    /// This system refused to examine or map it.
-    #[error(
-        "the peer's memfd cannot be examined or mapped: {source}; check the memory and map limits"
-    )]
-    System {
-        /// The error from the kernel.
-        source: Errno,
-    },
-}
+/// Why a peer's descriptor was not mapped.
+pub type VerifyError = platform::VerifyError<Linux>;
 
 /// Creates an unsealed memfd of `size` bytes with every page allocated, and maps it for writing.
 ///
@@ -282,7 +142,7 @@ pub(crate) fn verify(fd: OwnedFd, required: SealFlags, size: u64) -> Result<Owne
 /// Checks like [`verify`], but leaves the descriptor to the caller.
 pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
     let held =
-        rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemfd { source })?;
+        rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemory { source })?;
     // WRITE forbids everything that FUTURE_WRITE forbids, and the owner's own mapping too.
     let write = held.contains(SealFlags::WRITE);
     let effective = if write { held | SealFlags::FUTURE_WRITE } else { held };

@@ -6,8 +6,6 @@ use bellwire_core::resize::{Resource, Shortage};
 use rustix::io::Errno;
 use rustix::process::{Resource as Limit, getrlimit};
 
-use crate::sealed;
-
 /// Returns advice for a person to read.
 pub const fn hint(resource: Resource) -> &'static str {
     match resource {
@@ -22,7 +20,12 @@ pub const fn hint(resource: Resource) -> &'static str {
 
 /// Returns the resource that a system call without shared memory lacked.
 pub fn of(error: Errno) -> Shortage {
-    sealed::shortage(0, error)
+    let resource = match error {
+        Errno::MFILE | Errno::NFILE => Resource::Descriptors,
+        Errno::NOMEM | Errno::NOSPC | Errno::NOBUFS => Resource::Memory,
+        _ => Resource::Other,
+    };
+    Shortage { resource, bytes: 0, code: error.raw_os_error() }
 }
 
 /// Returns a lower bound for the eighths of this process's descriptors ([`RLIMIT_NOFILE`], the soft limit) that are in use.

@@ -32,7 +32,7 @@ use crate::Windows;
 use crate::handle::{self, Access, Number};
 use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
-use crate::{OsError, reaper};
+use crate::reaper;
 pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of handles in one message.
@@ -47,95 +47,10 @@ const NUMBER: usize = 8;
 const _: () = assert!(PREFIX + MAX_HANDLES * NUMBER + MAX_CONTROL <= MAX_MESSAGE);
 
 /// Why a message was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The peer has not read earlier messages yet.
-    #[error("the pipe is full: wait until the peer has read, then send again")]
-    WouldBlock,
-    /// The peer closed its end.
-    #[error("the peer closed the pipe: connect again")]
-    Gone,
-    /// The message is longer than allowed.
-    #[error("{len} bytes are more than the 512 that one message can have")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// The message has more handles than one message can carry.
-    #[error("{count} handles are more than the 32 that one message can carry")]
-    TooManyHandles {
-        /// How many there were.
-        count: usize,
-    },
-    /// This end is the server and has not opened the client's process.
-    #[error("handles cannot be sent before the client's process is opened: see Channel::reach")]
-    NoReach,
-    /// A handle could not be duplicated, here or into the client's table.
-    #[error("cannot hand a handle over: {source}")]
-    Handle {
-        /// The error from the system.
-        source: OsError,
-    },
-    /// The system refused.
-    #[error("cannot send on the pipe: {source}")]
-    System {
-        /// The error from the system.
-        source: OsError,
-    },
-}
+pub type SendError = platform::SendError<Windows>;
 
 /// Why no message was received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReceiveError {
-    /// There is no message now.
-    #[error("no control message is there: wait until one has arrived")]
-    WouldBlock,
-    /// The peer closed its end, and all its messages were received.
-    #[error("the peer closed the pipe: connect again")]
-    Closed,
-    /// The message is longer than the protocol allows.
-    #[error("the peer sent a control message of more than {room} bytes")]
-    TooLong {
-        /// The maximum length in bytes.
-        room: usize,
-    },
-    /// The message is shorter than it announces.
-    #[error("the peer sent a control message that is cut off")]
-    TooShort,
-    /// The message carries more handles than allowed.
-    #[error("the peer sent {count} handles where at most {max} belong")]
-    TooManyHandles {
-        /// How many came.
-        count: usize,
-        /// How many may.
-        max: usize,
-    },
-    /// The client's number is not one of its handles, or this server may not take it.
-    #[error("the peer sent a handle that cannot be taken: {source}")]
-    Handle {
-        /// The error from the system.
-        source: OsError,
-    },
-    /// This process cannot open another handle. The message is kept: receive it again.
-    #[error(
-        "no handle can be made for what the peer sent: {source}; close some, or free some memory"
-    )]
-    Short {
-        /// The error from the system.
-        source: OsError,
-    },
-    /// The peer's number cannot be a handle.
-    #[error("the peer sent a number that is no handle")]
-    NoHandle,
-    /// The system refused.
-    #[error("cannot receive on the pipe: {source}")]
-    System {
-        /// The error from the system.
-        source: OsError,
-    },
-}
+pub type ReceiveError = platform::ReceiveError<Windows>;
 
 /// A received message. Child processes do not inherit its handles.
 pub type Received = bellwire_shm::Received<OwnedHandle>;
@@ -316,7 +231,7 @@ impl platform::Channel<Windows> for Channel {
             return Err(SendError::TooLong { len: bytes.len() });
         }
         if handles.len() > MAX_HANDLES {
-            return Err(SendError::TooManyHandles { count: handles.len() });
+            return Err(SendError::TooManyObjects { count: handles.len(), max: MAX_HANDLES });
         }
         match (self.pipe.end(), &self.reach) {
             _ if handles.is_empty() => self.write(&[], bytes),
@@ -344,7 +259,7 @@ impl platform::Channel<Windows> for Channel {
         // From here on dropping `received` reaps its handles.
         let received = Received::new(frame.message.len(), handles?, reaper::reap);
         if count > max {
-            return Err(ReceiveError::TooManyHandles { count, max });
+            return Err(ReceiveError::TooManyObjects { count, max });
         }
         let Some(start) = buf.get_mut(..received.len) else {
             return Err(ReceiveError::TooLong { room });
@@ -375,7 +290,7 @@ impl Frame {
         let (taken, rest) = rest.split_first_chunk::<4>().ok_or(ReceiveError::TooShort)?;
         let count = usize::try_from(u32::from_le_bytes(*count)).unwrap_or(usize::MAX);
         if count > MAX_HANDLES {
-            return Err(ReceiveError::TooManyHandles { count, max: MAX_HANDLES });
+            return Err(ReceiveError::TooManyObjects { count, max: MAX_HANDLES });
         }
         let (numbers, message) =
             rest.split_at_checked(count * NUMBER).ok_or(ReceiveError::TooShort)?;
@@ -416,11 +331,4 @@ fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveEr
         }
     }
     Ok(handles)
-}
-
-impl ReceiveError {
-    /// Returns whether this system is at fault rather than the peer.
-    pub const fn is_local(&self) -> bool {
-        matches!(self, Self::Short { .. } | Self::System { .. })
-    }
 }

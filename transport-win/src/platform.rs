@@ -41,10 +41,6 @@ impl Platform for Windows {
     type Notify = Absent<Self>;
     type Watchers = watch::Watchers;
     type LifeLock = Absent<Self>;
-    type RegionError = region::RegionError;
-    type VerifyError = region::VerifyError;
-    type SendError = pass::SendError;
-    type ReceiveError = pass::ReceiveError;
     type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = Infallible;

@@ -4,19 +4,18 @@
 use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 
-use bellwire_core::resize::{Resource, Shortage};
-use bellwire_shm::OverQuota;
+use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, ERROR_NO_SYSTEM_RESOURCES, INVALID_HANDLE_VALUE,
+    ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, INVALID_HANDLE_VALUE,
 };
 use windows_sys::Win32::System::Memory::{
     CreateFileMappingW, PAGE_READWRITE, SEC_COMMIT, SECTION_MAP_READ, SECTION_QUERY,
 };
 
-use crate::OsError;
 use crate::handle::{Access, duplicate};
 use crate::mapping::Mapping;
 use crate::security::Descriptor;
+use crate::{OsError, Windows};
 
 /// The size of a memory page in bytes on every processor that Windows supports.
 pub(crate) const PAGE: usize = 4096;
@@ -25,101 +24,11 @@ pub(crate) const PAGE: usize = 4096;
 /// grants any requested right.
 const NOBODY: &str = "D:P(A;;RC;;;OW)";
 
-/// Why memory for a region or a snapshot could not be created. The fault is this system's, or the caller's if it asked for
-/// too much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegionError {
-    /// The pages could not be reserved.
-    #[error(
-        "cannot reserve {size} bytes of shared memory: {source}; ask for less, free some memory or enlarge the paging file"
-    )]
-    Allocate {
-        /// The requested size in bytes.
-        size: u64,
-        /// The error from the system.
-        source: OsError,
-    },
-    /// The memory could not be mapped.
-    #[error("cannot map {size} bytes: {source}")]
-    Map {
-        /// The requested size in bytes.
-        size: u64,
-        /// The error from the system.
-        source: OsError,
-    },
-    /// The peers of a user already hold as much memory of this process as they may.
-    #[error(transparent)]
-    Quota(#[from] OverQuota),
-    /// The right to write could not be given up.
-    #[error("cannot make a handle that only reads: {source}")]
-    Seal {
-        /// The error from the system.
-        source: OsError,
-    },
-}
+/// Why memory for a region or a snapshot could not be created.
+pub type RegionError = platform::RegionError<Windows>;
 
-impl RegionError {
-    /// Returns the resource that this system lacked for memory of `bytes`.
-    pub fn shortage(&self, bytes: u64) -> Shortage {
-        let (resource, source) = match self {
-            // Out of handles, or of the memory that they use.
-            Self::Allocate { source, .. } if source.code() == ERROR_NO_SYSTEM_RESOURCES => {
-                (Resource::Descriptors, source)
-            }
-            Self::Allocate { source, .. } => (Resource::Memory, source),
-            Self::Map { source, .. } => (Resource::Maps, source),
-            Self::Quota(_) => return Shortage { resource: Resource::Quota, bytes, code: 0 },
-            Self::Seal { source } => (Resource::Descriptors, source),
-        };
-        Shortage { resource, bytes, code: source.code().cast_signed() }
-    }
-}
-
-/// Why a peer's handle was not mapped. The peer is at fault unless noted otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// It is not a section.
-    #[error("the peer sent a handle of something that is no section")]
-    NotSection,
-    /// The handle does not allow reading.
-    #[error("the peer sent a section without the right to read it: it must grant SECTION_MAP_READ")]
-    NotReadable,
-    /// A file or an image backs it: a read could fail or wait for a device.
-    #[error("the peer sent a section of a file: it must be one of the paging file")]
-    FileBacked,
-    /// It has unusual memory attributes: guarded or not cached.
-    #[error("the peer sent a section of special memory")]
-    Special,
-    /// Its size differs from the announced one.
-    #[error("the peer's section has {found} bytes where {expected} were announced")]
-    Size {
-        /// The actual size in bytes, in whole pages.
-        found: u64,
-        /// The announced size in bytes.
-        expected: u64,
-    },
-    /// The announced size is zero or exceeds this side's limit.
-    #[error(
-        "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
-    )]
-    Limit {
-        /// The announced size in bytes.
-        len: u64,
-        /// The limit, in bytes.
-        max: u64,
-    },
-    /// Pages are missing: reading them would crash this process.
-    #[error("the peer's section has pages without memory: it must be made with SEC_COMMIT")]
-    Sparse,
-    /// This system refused to examine or map it.
-    #[error("the peer's section cannot be examined or mapped: {source}")]
-    System {
-        /// The error from the system.
-        source: OsError,
-    },
-}
+/// Why a peer's handle was not mapped.
+pub type VerifyError = platform::VerifyError<Windows>;
 
 /// Creates an unnamed section of `size` zeroed bytes, all charged to this process now
 /// ([`CreateFileMappingW`](https://learn.microsoft.com/en-us/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw)).
@@ -170,13 +79,13 @@ pub(crate) fn verify_and_map(
     expected: usize,
 ) -> Result<Mapping, VerifyError> {
     let mapping = Mapping::new(section, false).map_err(|source| match source.code() {
-        ERROR_INVALID_HANDLE => VerifyError::NotSection,
-        ERROR_ACCESS_DENIED => VerifyError::NotReadable,
+        ERROR_INVALID_HANDLE => VerifyError::NotMemory { source },
+        ERROR_ACCESS_DENIED => VerifyError::Unreadable,
         _ => VerifyError::System { source },
     })?;
     let view = mapping.examine().map_err(|source| VerifyError::System { source })?;
     if !view.committed {
-        return Err(VerifyError::Sparse);
+        return Err(VerifyError::Sparse { allocated: 0, size: view.len as u64 });
     }
     if !view.plain {
         return Err(VerifyError::Special);

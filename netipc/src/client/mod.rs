@@ -389,7 +389,7 @@ impl Session {
                     let violation = Violation::Length { len: room + 1, expected: room };
                     return Err(self.violated(violation));
                 }
-                Err(ReceiveError::TooManyFds { count, .. }) => {
+                Err(ReceiveError::TooManyObjects { count, .. }) => {
                     let (field, value) = ("count of descriptors", count as u64);
                     return Err(self.violated(Violation::Field { field, value }));
                 }

@@ -197,7 +197,7 @@ fn a_snapshot_whose_memory_is_wrong_is_refused_and_the_session_is_over() {
             passed.memory.sparse = true;
             passed.announce(|it| it.len = 1 << 20);
         }),
-        ("it is not a memfd", |passed| passed.memory.other = Some(impostor::pipe)),
+        ("it is not shared memory", |passed| passed.memory.other = Some(impostor::pipe)),
         ("it was announced for another message", |passed| passed.announce(|it| it.id = 2)),
     ];
     for (why, alter) in altered {

@@ -176,6 +176,6 @@ pub(super) mod why {
     pub(in crate::misbehaving) const UNREADABLE: &str = "it cannot be read";
     pub(in crate::misbehaving) const ABOVE_LANE: &str = "a lane above the limit";
     pub(in crate::misbehaving) const ABOVE: &str = "an attachment above the limit";
-    pub(in crate::misbehaving) const NO_MEMFD: &str = "it is not a memfd";
+    pub(in crate::misbehaving) const NOT_SHARED: &str = "it is not shared memory";
     pub(in crate::misbehaving) const HUGE: &str = "it lies on huge pages";
 }

@@ -36,20 +36,20 @@ macro_rules! bad_memory {
             // A header would allocate a page.
             without_any_page(SPARSE, |it| (it.sparse, it.bytes) = (true, Vec::new()));
             that_can_only_be_written(UNREADABLE, |it| it.write_only = true);
-            a_pipe(NO_MEMFD, |it| it.other = Some(impostor::pipe));
-            a_unix_socket(NO_MEMFD, |it| it.other = Some(impostor::unix_socket));
-            a_tcp_socket_that_lingers(NO_MEMFD, |it| it.other = Some(impostor::lingering_socket));
-            a_udp_socket(NO_MEMFD, |it| it.other = Some(impostor::udp_socket));
-            a_file_on_disk(NO_MEMFD, |it| it.other = Some(impostor::file_on_disk));
+            a_pipe(NOT_SHARED, |it| it.other = Some(impostor::pipe));
+            a_unix_socket(NOT_SHARED, |it| it.other = Some(impostor::unix_socket));
+            a_tcp_socket_that_lingers(NOT_SHARED, |it| it.other = Some(impostor::lingering_socket));
+            a_udp_socket(NOT_SHARED, |it| it.other = Some(impostor::udp_socket));
+            a_file_on_disk(NOT_SHARED, |it| it.other = Some(impostor::file_on_disk));
             a_file_on_tmpfs(A_SEAL, |it| it.other = Some(impostor::file_on_tmpfs));
             a_file_that_was_deleted(A_SEAL, |it| it.other = Some(impostor::deleted_file_on_tmpfs));
-            a_directory(NO_MEMFD, |it| it.other = Some(impostor::directory));
-            dev_zero(NO_MEMFD, |it| it.other = Some(impostor::dev_zero));
-            dev_null(NO_MEMFD, |it| it.other = Some(impostor::dev_null));
-            an_eventfd(NO_MEMFD, |it| it.other = Some(impostor::eventfd));
-            an_epoll_instance(NO_MEMFD, |it| it.other = Some(impostor::epoll));
-            a_pidfd(NO_MEMFD, |it| it.other = Some(impostor::pidfd));
-            a_path_without_access(NO_MEMFD, |it| it.other = Some(impostor::path_only));
+            a_directory(NOT_SHARED, |it| it.other = Some(impostor::directory));
+            dev_zero(NOT_SHARED, |it| it.other = Some(impostor::dev_zero));
+            dev_null(NOT_SHARED, |it| it.other = Some(impostor::dev_null));
+            an_eventfd(NOT_SHARED, |it| it.other = Some(impostor::eventfd));
+            an_epoll_instance(NOT_SHARED, |it| it.other = Some(impostor::epoll));
+            a_pidfd(NOT_SHARED, |it| it.other = Some(impostor::pidfd));
+            a_path_without_access(NOT_SHARED, |it| it.other = Some(impostor::path_only));
             huge_pages(HUGE, |it| it.other = Some(impostor::huge_pages));
             a_memfd_that_allows_no_seals(A_SEAL, |it| it.other = Some(impostor::unsealable));
         } }
@@ -62,6 +62,6 @@ pub(super) mod in_handshake {
     pub(in crate::misbehaving) const SIZE: &str = "bytes where";
     pub(in crate::misbehaving) const SPARSE: &str = "allocated";
     pub(in crate::misbehaving) const UNREADABLE: &str = "cannot be read";
-    pub(in crate::misbehaving) const NO_MEMFD: &str = "is not a memfd";
+    pub(in crate::misbehaving) const NOT_SHARED: &str = "is not shared memory";
     pub(in crate::misbehaving) const HUGE: &str = "huge pages";
 }

@@ -8,18 +8,16 @@ use std::sync::Arc;
 
 use bellwire_core::control::{self, ControlTransport, ReceiveOutcome};
 use bellwire_core::lane::Epoch;
-use bellwire_core::resize::{FollowError, Resource, Shortage};
+use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
 use bellwire_shm::platform;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use super::Link;
 use crate::fork::OwnerProcess;
-use crate::pass::{self, Channel, ReceiveError, SendError};
-use crate::region::{OwnRegion, PeerRegion, VerifyError};
-use crate::sealed::shortage;
+use crate::pass::{self, Channel, ReceiveError};
+use crate::region::{OwnRegion, PeerRegion};
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{reaper, spare};
 
@@ -103,19 +101,8 @@ impl ControlTransport for Socket {
     type BorrowedMemory<'a> = BorrowedFd<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedFd<'_>>) -> Result<(), Shortage> {
-        let short = |resource, code| Err(Shortage { resource, bytes: 0, code });
-        match pass::send(self.as_fd(), message, memory.as_slice()) {
-            // Nobody will read later messages either: the next wait reports that the peer is gone.
-            Ok(()) | Err(SendError::Gone) => Ok(()),
-            Err(SendError::WouldBlock) => {
-                short(Resource::ControlSocket, Errno::AGAIN.raw_os_error())
-            }
-            Err(SendError::TooManyInFlight) => {
-                short(Resource::InFlight, Errno::TOOMANYREFS.raw_os_error())
-            }
-            Err(SendError::System { source }) => Err(shortage(0, source)),
-            Err(SendError::TooManyFds { .. }) => short(Resource::Other, 0),
-        }
+        let sent = pass::send(self.as_fd(), message, memory.as_slice());
+        sent.or_else(|error| error.shortage().map_or(Ok(()), Err))
     }
 
     fn receive(
@@ -123,23 +110,10 @@ impl ControlTransport for Socket {
         into: &mut [u8; MAX_CONTROL],
     ) -> Result<ReceiveOutcome<OwnedFd>, FollowError> {
         let mut received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
-        if matches!(received, Err(ReceiveError::FdsLost)) && spare::release() {
+        if matches!(received, Err(ReceiveError::Short { .. })) && spare::release() {
             received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
         }
-        Ok(match received {
-            Ok(received) => ReceiveOutcome::Message {
-                len: received.len,
-                memory: received.into_objects().collect(),
-            },
-            Err(ReceiveError::WouldBlock) => ReceiveOutcome::Nothing,
-            Err(ReceiveError::Closed) => ReceiveOutcome::End,
-            Err(ReceiveError::TooManyFds { count, .. }) => ReceiveOutcome::TooMany { count },
-            Err(ReceiveError::TooLong { .. }) => ReceiveOutcome::TooLong,
-            Err(ReceiveError::FdsLost) => {
-                return Err(Shortage { resource: Resource::Descriptors, bytes: 0, code: 0 }.into());
-            }
-            Err(ReceiveError::System { source }) => return Err(shortage(0, source).into()),
-        })
+        ReceiveError::outcome(received)
     }
 
     fn close(memory: Vec<OwnedFd>) {
@@ -174,7 +148,7 @@ impl Link {
         let Control { taken, socket } = &mut self.control;
         let lane = taken.follow(socket, epoch, |fd| {
             PeerRegion::check_and_map(fd.as_fd(), size)
-                .map_err(|error| unmapped("a lane", bytes, &error))
+                .map_err(|error| error.refusal("a lane", bytes))
         });
         spare::keep();
         self.peer.lane = lane?;
@@ -206,7 +180,7 @@ impl platform::PassMemory<Linux> for Link {
         spare::keep();
         match map {
             Ok(map) => Ok((attachment, map)),
-            Err(error) => Err(unmapped("a message", attachment.len, &error)),
+            Err(error) => Err(error.refusal("a message", attachment.len)),
         }
     }
 
@@ -228,26 +202,7 @@ impl platform::PassMemory<Linux> for Link {
         };
         let map = PeerRegion::verify_and_map(fd, ring.memory());
         spare::keep();
-        let map = map.map_err(|error| unmapped("a ring", attachment.len, &error))?;
+        let map = map.map_err(|error| error.refusal("a ring", attachment.len))?;
         Ok((ring, map))
     }
-}
-
-fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError {
-    let why = match error {
-        VerifyError::System { source } => {
-            let resource = Resource::Maps;
-            return Shortage { resource, bytes, code: source.raw_os_error() }.into();
-        }
-        VerifyError::NotMemfd { .. } => "it is not a memfd",
-        VerifyError::Seals { .. } => "a seal is missing",
-        VerifyError::NotRegular => "it is not a regular file",
-        VerifyError::Size { .. } => "it has another size than announced",
-        VerifyError::Limit { .. } => "its length is above the limit",
-        VerifyError::Sparse { .. } => "its pages are not allocated",
-        VerifyError::HugePages => "it lies on huge pages",
-        VerifyError::Unreadable => "it cannot be read",
-        VerifyError::NotEventfd => "it is not an eventfd",
-    };
-    PeerFault::Memory { what, why }.into()
 }

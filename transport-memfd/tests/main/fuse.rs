@@ -38,11 +38,11 @@ fn a_file_whose_server_never_answers_is_refused_in_place_of_anything() {
     for size in [4096, 16 << 10] {
         let fd = silent.fd();
         let refused = returns(move || PeerRegion::verify_and_map(fd, size).unwrap_err());
-        assert!(matches!(refused, VerifyError::NotMemfd { .. }), "{refused}");
+        assert!(matches!(refused, VerifyError::NotMemory { .. }), "{refused}");
     }
     let fd = silent.fd();
     let refused = returns(move || SnapshotMap::verify_and_map(fd, 4096, 4096).unwrap_err());
-    assert!(matches!(refused, VerifyError::NotMemfd { .. }), "{refused}");
+    assert!(matches!(refused, VerifyError::NotMemory { .. }), "{refused}");
     is_closed(silent);
 }
 
@@ -77,7 +77,7 @@ fn so_is_one_that_another_thread_waits_for() {
         assert!(returns(move || is_no_eventfd(fd)));
         let fd = silent.fd();
         let refused = returns(move || PeerRegion::verify_and_map(fd, 4096).unwrap_err());
-        assert!(matches!(refused, VerifyError::NotMemfd { .. }), "{refused}");
+        assert!(matches!(refused, VerifyError::NotMemory { .. }), "{refused}");
         is_closed(silent);
     }
 }

@@ -44,7 +44,7 @@ fn another_number_of_descriptors_is_refused() {
     let mut buf = [0; 64];
     send_fds(&a, 3);
     let error = pass::receive(b.as_fd(), &mut buf, 2).err();
-    assert_eq!(error, Some(ReceiveError::TooManyFds { count: 3, max: 2 }));
+    assert_eq!(error, Some(ReceiveError::TooManyObjects { count: 3, max: 2 }));
     send_fds(&a, 1);
     let error = pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_handles::<2>().unwrap_err();
     assert_eq!((error.count, error.expected), (1, 2));
@@ -107,7 +107,7 @@ fn more_descriptors_than_a_message_carries_are_refused() {
     let one = Eventfd::create().unwrap();
     let fds = vec![one.as_fd(); MAX_FDS + 1];
     let error = pass::send(a.as_fd(), b"m", &fds);
-    assert_eq!(error, Err(SendError::TooManyFds { count: MAX_FDS + 1 }));
+    assert_eq!(error, Err(SendError::TooManyObjects { count: MAX_FDS + 1, max: MAX_FDS }));
 }
 
 #[test]
@@ -128,7 +128,10 @@ fn body_at_the_limit() {
         ..getrlimit(Resource::Nofile)
     };
     setrlimit(Resource::Nofile, limit).unwrap();
-    assert_eq!(pass::receive(b.as_fd(), &mut [0; 64], 4).err(), Some(ReceiveError::FdsLost));
+    assert_eq!(
+        pass::receive(b.as_fd(), &mut [0; 64], 4).err(),
+        Some(ReceiveError::Short { source: rustix::io::Errno::MFILE })
+    );
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn body_that_leaves_a_message() {
     setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
     for _ in 0..100 {
         let received = pass::receive_or_leave(b.as_fd(), &mut [0; 64], 4);
-        assert_eq!(received.err(), Some(ReceiveError::FdsLost));
+        assert_eq!(received.err(), Some(ReceiveError::Short { source: rustix::io::Errno::MFILE }));
     }
     // The first is not lost, nor passed by the second.
     setrlimit(Resource::Nofile, before).unwrap();
@@ -171,7 +174,7 @@ fn a_message_that_is_refused_is_not_left() {
     pass::send(a.as_fd(), &[7; 65], &[]).unwrap();
     pass::send(a.as_fd(), b"good", &[]).unwrap();
     let too_many = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err();
-    assert_eq!(too_many, Some(ReceiveError::TooManyFds { count: 5, max: 4 }));
+    assert_eq!(too_many, Some(ReceiveError::TooManyObjects { count: 5, max: 4 }));
     let too_long = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err();
     assert_eq!(too_long, Some(ReceiveError::TooLong { room: 64 }));
     assert_eq!(pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap().len, 4);

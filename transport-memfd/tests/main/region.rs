@@ -256,7 +256,7 @@ fn a_descriptor_that_is_no_memfd_is_refused() {
     let zero = std::fs::File::open("/dev/zero").unwrap();
     let eventfd = Eventfd::create().unwrap().as_fd().try_clone_to_owned().unwrap();
     for fd in [pipe, socket, file.into(), zero.into(), eventfd] {
-        assert!(matches!(refused(fd), VerifyError::NotMemfd { .. } | VerifyError::Seals { .. }));
+        assert!(matches!(refused(fd), VerifyError::NotMemory { .. } | VerifyError::Seals { .. }));
     }
 }
 

@@ -16,10 +16,10 @@ use bellwire_shm::platform;
 use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
-use crate::pass::{ReceiveError, SendError};
-use crate::region::{OwnRegion, PeerRegion, VerifyError};
+use crate::pass::ReceiveError;
+use crate::reaper;
+use crate::region::{OwnRegion, PeerRegion};
 use crate::snapshot::{Snapshot, SnapshotMap};
-use crate::{OsError, reaper};
 
 pub use bellwire_core::control::DrainOutcome;
 
@@ -31,44 +31,19 @@ impl ControlTransport for Link {
     type BorrowedMemory<'a> = BorrowedHandle<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedHandle<'_>>) -> Result<(), Shortage> {
-        let none = OsError::new(0);
-        match self.channel.send(message, memory.as_slice()) {
-            // Nobody will read later messages either: the next wait reports that the peer is gone.
-            Ok(()) | Err(SendError::Gone) => Ok(()),
-            Err(SendError::WouldBlock) => Err(short(Resource::ControlSocket, 0, none)),
-            Err(SendError::Handle { source }) => Err(short(Resource::Descriptors, 0, source)),
-            Err(SendError::System { source }) => Err(short(Resource::Other, 0, source)),
-            Err(_) => Err(short(Resource::Other, 0, none)),
-        }
+        let sent = self.channel.send(message, memory.as_slice());
+        sent.or_else(|error| error.shortage().map_or(Ok(()), Err))
     }
 
     fn receive(
         &self,
         into: &mut [u8; MAX_CONTROL],
     ) -> Result<ReceiveOutcome<OwnedHandle>, FollowError> {
-        let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
-        Ok(match self.channel.receive(into, MAX_HANDLES) {
-            Ok(received) => ReceiveOutcome::Message {
-                len: received.len,
-                memory: received.into_objects().collect(),
-            },
-            Err(ReceiveError::WouldBlock) => ReceiveOutcome::Nothing,
-            Err(ReceiveError::Closed) => ReceiveOutcome::End,
-            Err(ReceiveError::TooManyHandles { count, .. }) => ReceiveOutcome::TooMany { count },
-            Err(ReceiveError::TooLong { .. }) => ReceiveOutcome::TooLong,
-            Err(ReceiveError::TooShort) => return Err(violation(0, "it is cut off").into()),
+        match self.channel.receive(into, MAX_HANDLES) {
             // Handles that a client had offered and the server had not taken are lost with the client.
-            Err(ReceiveError::Handle { .. }) if self.peer_gone() => ReceiveOutcome::End,
-            Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
-                return Err(violation(1, "it names what is no handle").into());
-            }
-            Err(ReceiveError::Short { source }) => {
-                return Err(short(Resource::Descriptors, 0, source).into());
-            }
-            Err(ReceiveError::System { source }) => {
-                return Err(short(Resource::Other, 0, source).into());
-            }
-        })
+            Err(ReceiveError::Handle { .. }) if self.peer_gone() => Ok(ReceiveOutcome::End),
+            received => ReceiveError::outcome(received),
+        }
     }
 
     fn close(memory: Vec<OwnedHandle>) {
@@ -83,8 +58,8 @@ impl ControlTransport for Link {
     /// Returns an error if handles were lost: those that a client offered and the server did not take end with the client.
     /// See [`crate::pass`].
     fn lost(&self) -> Option<Shortage> {
-        let broken = || short(Resource::Other, 0, OsError::new(ERROR_BROKEN_PIPE));
-        self.peer_gone().then(broken)
+        let code = ERROR_BROKEN_PIPE.cast_signed();
+        self.peer_gone().then_some(Shortage { resource: Resource::Other, bytes: 0, code })
     }
 }
 
@@ -114,7 +89,7 @@ impl Link {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let lane = self.control.borrow_mut().follow(self, epoch, |section| {
             PeerRegion::check_and_map(section.as_handle(), size)
-                .map_err(|error| unmapped("a lane", bytes, error))
+                .map_err(|error| error.refusal("a lane", bytes))
         })?;
         self.peer.lane = lane;
         Ok(())
@@ -156,7 +131,7 @@ impl platform::PassMemory<Windows> for Link {
         };
         match map {
             Ok(map) => Ok((attachment, map)),
-            Err(error) => Err(unmapped("a message", attachment.len, error)),
+            Err(error) => Err(error.refusal("a message", attachment.len)),
         }
     }
 
@@ -176,25 +151,7 @@ impl platform::PassMemory<Windows> for Link {
             return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
         };
         let map = PeerRegion::verify_and_map(section, ring.memory());
-        let map = map.map_err(|error| unmapped("a ring", attachment.len, error))?;
+        let map = map.map_err(|error| error.refusal("a ring", attachment.len))?;
         Ok((ring, map))
     }
-}
-
-fn short(resource: Resource, bytes: u64, source: OsError) -> Shortage {
-    Shortage { resource, bytes, code: source.code().cast_signed() }
-}
-
-fn unmapped(what: &'static str, bytes: u64, error: VerifyError) -> FollowError {
-    let why = match error {
-        VerifyError::System { source } => return short(Resource::Maps, bytes, source).into(),
-        VerifyError::NotSection => "it is no section",
-        VerifyError::NotReadable => "it may not be read",
-        VerifyError::FileBacked => "it is a section of a file",
-        VerifyError::Special => "it is special memory",
-        VerifyError::Size { .. } => "it has another size than announced",
-        VerifyError::Limit { .. } => "its length is above the limit",
-        VerifyError::Sparse => "its pages have no memory",
-    };
-    PeerFault::Memory { what, why }.into()
 }

@@ -50,13 +50,13 @@ fn bad_memory(size: u64) -> [(OwnedHandle, &'static str); 5] {
     file.set_len(size).unwrap();
     let event = Event::create().unwrap().as_handle().try_clone_to_owned().unwrap();
     [
-        (event, "it is no section"),
-        (file.try_clone().unwrap().into(), "it is no section"),
+        (event, "it is not shared memory"),
+        (file.try_clone().unwrap().into(), "it is not shared memory"),
         (section(file.as_raw_handle(), bytes, PAGE_READONLY), "it is a section of a file"),
-        (duplicate(memory(size).as_handle(), SECTION_QUERY).unwrap(), "it may not be read"),
+        (duplicate(memory(size).as_handle(), SECTION_QUERY).unwrap(), "it cannot be read"),
         (
             section(INVALID_HANDLE_VALUE, bytes, PAGE_READWRITE | SEC_RESERVE),
-            "its pages have no memory",
+            "its pages are not allocated",
         ),
     ]
 }

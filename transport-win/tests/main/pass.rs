@@ -73,10 +73,10 @@ fn more_handles_than_allowed_are_refused() {
     let (server, client) = channels();
     let event = Event::create().unwrap();
     let many = vec![event.as_handle(); MAX_HANDLES + 1];
-    assert_eq!(client.send(b"x", &many), Err(SendError::TooManyHandles { count: 33 }));
+    assert_eq!(client.send(b"x", &many), Err(SendError::TooManyObjects { count: 33, max: 32 }));
     for (from, to) in [(&server, &client), (&client, &server)] {
         from.send(b"x", &many[..9]).unwrap();
-        assert_eq!(receive(to).map(|_| ()), Err(ReceiveError::TooManyHandles { count: 9, max: 8 }));
+        assert_eq!(receive(to).map(|_| ()), Err(ReceiveError::TooManyObjects { count: 9, max: 8 }));
         from.send(b"after", &many[..8]).unwrap();
         assert_eq!(receive(to).unwrap().1.count(), 8);
     }
@@ -200,7 +200,7 @@ fn a_client_that_names_what_is_no_handle_is_refused() {
     assert_eq!(receive(&server).map(|_| ()), Err(ReceiveError::TooShort));
     send(&[0xff; 8]);
     let error = receive(&server).map(|_| ()).unwrap_err();
-    assert!(matches!(error, ReceiveError::TooManyHandles { .. }), "{error}");
+    assert!(matches!(error, ReceiveError::TooManyObjects { .. }), "{error}");
     send(&frame(&[number_of(good)]));
     let [taken] = receive(&server).unwrap().1.expect_handles().unwrap();
     Event::from_peer(taken).unwrap().ring();

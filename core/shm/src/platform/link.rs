@@ -5,7 +5,7 @@ use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::wire::{Attachment, BroadcastRing, Doorbell};
 use bellwire_core::{Instant, Limits, PeerFault, Port, Woken};
 
-use super::{Absent, Platform};
+use super::{Absent, Platform, VerifyError};
 use crate::quota::LoanAccount;
 use crate::{Canceller, OwnEnd, PeerEnd};
 
@@ -26,7 +26,7 @@ pub trait Event<P: Platform>: Sized {
     ///
     /// # Errors
     /// It is no event.
-    fn from_peer(object: P::Owned) -> Result<Self, P::VerifyError>;
+    fn from_peer(object: P::Owned) -> Result<Self, VerifyError<P>>;
 
     /// Returns what the peer gets, to ring it.
     ///

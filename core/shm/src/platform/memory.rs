@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::Platform;
+use super::{Platform, RegionError, VerifyError};
 use crate::quota::LoanAccount;
 use crate::{OwnRange, PeerRange};
 
@@ -17,7 +17,7 @@ pub trait OwnRegion<P: Platform>: Deref<Target = OwnRange> + Sized {
         name: &str,
         size: usize,
         init: impl FnOnce(&Self),
-    ) -> Result<(Self, P::Owned), P::RegionError>;
+    ) -> Result<(Self, P::Owned), RegionError<P>>;
 
     /// Creates memory as [`OwnRegion::create`] does, charged to a peer's quota until no peer has it any more.
     ///
@@ -28,7 +28,7 @@ pub trait OwnRegion<P: Platform>: Deref<Target = OwnRange> + Sized {
         name: &str,
         size: usize,
         init: impl FnOnce(&Self),
-    ) -> Result<(Self, P::Owned), P::RegionError>;
+    ) -> Result<(Self, P::Owned), RegionError<P>>;
 }
 
 /// Memory that the peer created and only the peer writes, mapped read-only.
@@ -38,7 +38,7 @@ pub trait PeerRegion<P: Platform>: Deref<Target = PeerRange> + Sized {
     ///
     /// # Errors
     /// What is wrong with it.
-    fn verify_and_map(object: P::Owned, size: usize) -> Result<Self, P::VerifyError>;
+    fn verify_and_map(object: P::Owned, size: usize) -> Result<Self, VerifyError<P>>;
 }
 
 /// A snapshot under construction: writable and private to this process.
@@ -47,7 +47,7 @@ pub trait SnapshotBuilder<P: Platform>: Sized {
     ///
     /// # Errors
     /// Which step failed.
-    fn create(name: &str, len: usize) -> Result<Self, P::RegionError>;
+    fn create(name: &str, len: usize) -> Result<Self, RegionError<P>>;
 
     /// Returns the bytes, to be filled.
     fn bytes(&mut self) -> &mut [u8];
@@ -56,7 +56,7 @@ pub trait SnapshotBuilder<P: Platform>: Sized {
     ///
     /// # Errors
     /// The system refused.
-    fn seal(self) -> Result<P::Snapshot, P::RegionError>;
+    fn seal(self) -> Result<P::Snapshot, RegionError<P>>;
 }
 
 /// A finished snapshot: immutable for everybody, including this process.
@@ -65,7 +65,7 @@ pub trait Snapshot<P: Platform>: Sized {
     ///
     /// # Errors
     /// Which step failed.
-    fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, P::RegionError>;
+    fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError<P>>;
 
     /// Returns the length in bytes.
     fn len(&self) -> usize;
@@ -85,5 +85,5 @@ pub trait Snapshot<P: Platform>: Sized {
     ///
     /// # Errors
     /// The system refused.
-    fn map(&self) -> Result<P::SnapshotMap, P::VerifyError>;
+    fn map(&self) -> Result<P::SnapshotMap, VerifyError<P>>;
 }

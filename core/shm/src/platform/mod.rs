@@ -6,6 +6,7 @@
 
 mod admission;
 mod endpoint;
+mod error;
 mod link;
 mod memory;
 mod peer;
@@ -28,6 +29,7 @@ pub use admission::Admission;
 pub use endpoint::{
     Arrivals, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list, lock_path,
 };
+pub use error::{ReceiveError, RegionError, SendError, VerifyError};
 pub use link::{Event, LifeLock, LifeState, Link, Parts, PassMemory, WatchPeer, Watchers};
 pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder};
 pub use peer::{Channel, Credentials, Process};
@@ -46,7 +48,7 @@ pub mod prelude {
 /// An operating system: its types, its clocks and its limits.
 pub trait Platform: Sized + 'static {
     /// The error of a system call.
-    type Error: Error + Copy + Into<io::Error>;
+    type Error: Error + Copy + Into<io::Error> + 'static;
     /// A descriptor or handle.
     type Owned: 'static;
     /// The same, borrowed.
@@ -92,14 +94,6 @@ pub trait Platform: Sized + 'static {
     /// A life word that this thread holds.
     /// [`Absent`] where the system records no thread's end in memory.
     type LifeLock: LifeLock<Self>;
-    /// Why memory could not be created.
-    type RegionError: Error;
-    /// Why a peer's memory or event was refused.
-    type VerifyError: Error;
-    /// Why a message was not sent.
-    type SendError: Error;
-    /// Why no message was received.
-    type ReceiveError: Error;
     /// Why a service cannot be reached.
     type ConnectError: Error;
     /// Why a name could not be taken.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::Platform;
+use super::{Platform, ReceiveError, SendError};
 use crate::Received;
 
 /// Who is at the other end of a channel, according to the system.
@@ -60,13 +60,13 @@ pub trait Channel<P: Platform>: Sized {
     ///
     /// # Errors
     /// Nothing of the message was sent.
-    fn send(&self, bytes: &[u8], objects: &[P::Borrowed<'_>]) -> Result<(), P::SendError>;
+    fn send(&self, bytes: &[u8], objects: &[P::Borrowed<'_>]) -> Result<(), SendError<P>>;
 
     /// Receives one message of at most `buf.len()` bytes and `max` objects.
     ///
     /// # Errors
     /// Every received object went to the reaper.
-    fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received<P::Owned>, P::ReceiveError>;
+    fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received<P::Owned>, ReceiveError<P>>;
 
     /// Closes the channel without waiting: the peer may have queued objects on it whose close waits.
     fn reap(self);
