@@ -24,54 +24,54 @@ const ARMED_SLICE: Duration = Duration::from_secs(60);
 
 impl Link {
     pub(super) fn park_on_futex(&self, park: &Park) -> Woken {
-        let mut checks = 0_u32;
-        loop {
-            if let Some(reason) = self.reason(park) {
-                return reason;
-            }
-            let state = self.life();
-            // A correct peer that is alive changes its life word only by dying or leaving.
-            let armed = state == LifeState::Alive;
-            if (!armed || checks > 0) && self.peer_gone() {
-                return self.last_check(park);
-            }
-            checks += 1;
-            let slice = if armed { ARMED_SLICE } else { DEATH_SLICE };
-            let (until, is_slice) = sliced(park.until, clock::now().after(slice));
-            match self.wait_on_words(park, armed, Some(until)) {
-                Woke::Deadline if is_slice => {}
-                Woke::Deadline => return self.reason(park).unwrap_or(Woken::Deadline),
-                Woke::CheckAgain if self.life() == LifeState::Died => return self.last_check(park),
-                Woke::CheckAgain if !armed || self.life() == LifeState::Alive => {
-                    return self.reason(park).unwrap_or_else(|| spurious(park));
-                }
-                // The peer released its life word: continue with time slices.
-                Woke::CheckAgain => {}
-            }
-        }
+        let expecting = |word: Word, seen| (self.peer.page.word(word.offset()), low(seen));
+        let tail = expecting(Word::Tail, park.tail);
+        let head = park.head.map(|seen| expecting(Word::Head, seen));
+        self.sleep(tail, head, || park.has_moved(&self.peer), park.until)
     }
 
-    fn wait_on_words(&self, park: &Park, armed: bool, until: Option<Instant>) -> Woke {
-        let page = &self.peer.page;
-        let life = armed.then(|| page.word(LIFE_OFFSET)).map(|word| (word, word.load()));
-        if life.is_some_and(|(_, seen)| life_state(seen) != LifeState::Alive) {
-            return Woke::CheckAgain;
+    /// Sleeps on one word, or two, until they have `moved` or the wait is over. A wake for an earlier change does not end the
+    /// sleep: the waiting end stays armed.
+    fn sleep(
+        &self,
+        word: (FutexWord<'_>, u32),
+        other: Option<(FutexWord<'_>, u32)>,
+        moved: impl Fn() -> bool,
+        until: Option<Instant>,
+    ) -> Woken {
+        let mut checks = 0_u32;
+        loop {
+            if let Some(reason) = self.reason(&moved) {
+                return reason;
+            }
+            // A correct peer that is alive changes its life word only by dying or leaving.
+            let life = self.peer.page.word(LIFE_OFFSET);
+            let life = Some((life, life.load()));
+            let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
+            if (life.is_none() || checks > 0) && self.peer_gone() {
+                return self.last_check(&moved);
+            }
+            checks += 1;
+            let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
+            let (wake, is_slice) = sliced(until, clock::now().after(slice));
+            // Each further word costs almost a microsecond in a call that sleeps.
+            let cancel = (FutexWord::new(self.cancel.word()), 0);
+            let held = self.cancel.is_held().then_some(cancel);
+            if held.is_none() && self.cancel.is_set() {
+                continue;
+            }
+            let mut words = [word; 4];
+            let mut used = 1;
+            let others = [other, life, held].into_iter().flatten();
+            for (slot, word) in words.iter_mut().skip(1).zip(others) {
+                *slot = word;
+                used += 1;
+            }
+            let woke = futex_wait_any(words.get(..used).unwrap_or(&words), Some(wake));
+            if woke == Woke::Deadline && !is_slice {
+                return self.reason(&moved).unwrap_or(Woken::Deadline);
+            }
         }
-        let expecting = |word: Word, seen| (page.word(word.offset()), low(seen));
-        let tail = Some(expecting(Word::Tail, park.tail));
-        let head = park.head.map(|seen| expecting(Word::Head, seen));
-        // Each further word costs almost a microsecond in a call that sleeps.
-        let cancel = self.cancel.is_held().then(|| (FutexWord::new(self.cancel.word()), 0));
-        if cancel.is_none() && self.cancel.is_set() {
-            return Woke::CheckAgain;
-        }
-        let mut words = [(FutexWord::new(self.cancel.word()), 0); 4];
-        let mut used = 0;
-        for (slot, word) in words.iter_mut().zip([tail, head, life, cancel].into_iter().flatten()) {
-            *slot = word;
-            used += 1;
-        }
-        futex_wait_any(words.get(..used).unwrap_or(&words), until)
     }
 
     pub(super) fn park_on_eventfd(&self, eventfd: &Eventfd, park: &Park) -> Woken {
@@ -90,7 +90,7 @@ impl Link {
             return Woken::PeerGone;
         }
         let socket = self.control.as_fd();
-        if !is_clear && self.reason(park).is_none() {
+        if !is_clear && self.reason(|| park.has_moved(&self.peer)).is_none() {
             // A message that cannot be received for lack of descriptors keeps the socket readable: waiting for the socket
             // would spin, and a ring behind the message is not seen. So check the words in short slices.
             let (until, is_slice) = sliced(park.until, clock::now().after(BLOCKED_SLICE));
@@ -105,12 +105,13 @@ impl Link {
 
     /// Sleeps until the bell rings, the socket hangs up, the process ends, or the wait is cancelled.
     fn park_on_fds(&self, park: &Park, [bell, socket]: [PollFd<'_>; 2], rung: impl Fn()) -> Woken {
-        if let Some(reason) = self.reason(park) {
+        let moved = || park.has_moved(&self.peer);
+        if let Some(reason) = self.reason(moved) {
             return reason;
         }
         // The wait itself reports a hang-up or the end of the process.
         if self.peer.says_closed() {
-            return self.last_check(park);
+            return self.last_check(moved);
         }
         let cancel = match self.cancel.event() {
             Some(eventfd) => poll::readable(eventfd.as_fd()),
@@ -125,29 +126,25 @@ impl Link {
             // Otherwise the ring of a cancellation that was taken meanwhile would end each wait from now on.
             self.cancel.settle();
         }
-        if let Some(reason) = self.reason(park) {
+        if let Some(reason) = self.reason(moved) {
             return reason;
         }
         if self.peer_gone() {
-            return self.last_check(park);
+            return self.last_check(moved);
         }
-        if ready.any() { spurious(park) } else { Woken::Deadline }
+        // A peer that keeps ringing does not extend a deadline.
+        let is_over = !ready.any() || park.until.is_some_and(|until| until <= clock::now());
+        if is_over { Woken::Deadline } else { Woken::Rung }
     }
 
     /// Returns a reason not to sleep, if there is one. Data comes before death: published records are read first.
-    fn reason(&self, park: &Park) -> Option<Woken> {
-        if self.cancel.is_set() {
-            Some(Woken::Cancelled)
-        } else if park.has_moved(&self.peer) {
-            Some(Woken::Rung)
-        } else {
-            None
-        }
+    fn reason(&self, moved: impl Fn() -> bool) -> Option<Woken> {
+        if self.cancel.is_set() { Some(Woken::Cancelled) } else { moved().then_some(Woken::Rung) }
     }
 
     /// The peer is gone. Whatever it published before is visible by now: check once more.
-    fn last_check(&self, park: &Park) -> Woken {
-        self.reason(park).unwrap_or(Woken::PeerGone)
+    fn last_check(&self, moved: impl Fn() -> bool) -> Woken {
+        self.reason(moved).unwrap_or(Woken::PeerGone)
     }
 
     fn process_gone(&self) -> bool {
@@ -165,36 +162,11 @@ impl Link {
 impl platform::WatchPeer<Linux> for Link {
     /// A futex waits on the low half of the word. One `FUTEX_WAKE` by the peer wakes every watcher.
     fn watch(&self, board: &PeerRegion, offset: usize, seen: u64, until: Option<Instant>) -> Woken {
-        let mut checks = 0_u32;
-        loop {
-            if !self.is_owner_process() {
-                return Woken::PeerGone;
-            }
-            let word = board.word(offset);
-            if self.cancel.is_set() {
-                return Woken::Cancelled;
-            }
-            if word.load() != low(seen) {
-                return Woken::Rung;
-            }
-            let life = self.peer.page.word(LIFE_OFFSET);
-            let life = Some((life, life.load()));
-            let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
-            if (life.is_none() || checks > 0) && self.peer_gone() {
-                return Woken::PeerGone;
-            }
-            checks += 1;
-            let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
-            let (wake, is_slice) = sliced(until, clock::now().after(slice));
-            let cancel = (FutexWord::new(self.cancel.word()), 0);
-            let woke = match life {
-                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
-                None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),
-            };
-            if woke == Woke::Deadline && !is_slice {
-                return Woken::Deadline;
-            }
+        if !self.is_owner_process() {
+            return Woken::PeerGone;
         }
+        let word = board.word(offset);
+        self.sleep((word, low(seen)), None, || word.load() != low(seen), until)
     }
 
     fn peer_gone(&self) -> bool {
@@ -208,12 +180,6 @@ impl platform::WatchPeer<Linux> for Link {
     fn life(&self) -> LifeState {
         life_state(self.peer.page.word(LIFE_OFFSET).load())
     }
-}
-
-/// Handles a wake without the expected event. A peer that keeps ringing does not extend a deadline.
-fn spurious(park: &Park) -> Woken {
-    let over = park.until.is_some_and(|until| until <= clock::now());
-    if over { Woken::Deadline } else { Woken::Rung }
 }
 
 /// Returns the half of a word that a futex compares.

@@ -127,9 +127,9 @@ const EDITS: [Edit; 21] = [
     edit(
         "a caller drops what its provider published before it died",
         "transport-memfd/src/link/wait.rs",
-        "        self.reason(park).unwrap_or(Woken::PeerGone)\n",
+        "        self.reason(moved).unwrap_or(Woken::PeerGone)\n",
         "        if FAULT {\n            return Woken::PeerGone;\n        }\n        \
-                 self.reason(park).unwrap_or(Woken::PeerGone)\n",
+                 self.reason(moved).unwrap_or(Woken::PeerGone)\n",
     ),
     edit(
         "a caller drops what its provider published before it died",
