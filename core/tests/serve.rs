@@ -35,7 +35,7 @@ impl Pair {
         let end = &self.ends[0];
         let (own, peer) = (end.own(), end.peer());
         match self.serve.respond(&mut self.lanes, own, peer, id, status, payload) {
-            Err(RespondError::Full) => self.serve.respond_later(id, status, payload),
+            Err(RespondError::Full { .. }) => self.serve.respond_later(id, status, payload),
             Err(RespondError::TooLarge) => self.respond(id, Status::TooLarge, &[]),
             responded => responded.unwrap(),
         }
@@ -43,7 +43,8 @@ impl Pair {
 
     fn flush(&mut self) -> bool {
         let end = &self.ends[0];
-        let flushed = self.serve.flush(&mut self.lanes, end.own(), end.peer(), |_| Ok(()));
+        let flushed =
+            self.serve.flush(&mut self.lanes, end.own(), end.peer(), |_| Ok(()), |_, _| {});
         flushed.unwrap() == Flushed::Done
     }
 
@@ -159,7 +160,7 @@ fn an_attached_answer_waits_behind_an_owed_one() {
                 let resource = Resource::Descriptors;
                 if fails { Err(Shortage { resource, bytes: 5000, code: 24 }) } else { Ok(()) }
             };
-            pair.serve.flush(&mut pair.lanes, end.own(), end.peer(), pass).unwrap();
+            pair.serve.flush(&mut pair.lanes, end.own(), end.peer(), pass, |_, _| {}).unwrap();
             pair.commit();
             taken.extend(pair.take().map(|(id, status, _)| (id, status)));
             let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());

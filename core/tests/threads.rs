@@ -215,7 +215,7 @@ fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
     let mut buffer = Vec::new();
     let mut is_closed = false;
     while !is_closed {
-        let flushed = serve.flush(&mut lanes, &end.own, &end.peer, |_| Ok(())).unwrap();
+        let flushed = serve.flush(&mut lanes, &end.own, &end.peer, |_| Ok(()), |_, _| {}).unwrap();
         if let Flushed::Grow(to) = flushed {
             grow(&mut end, &mut lanes, to);
         }
@@ -247,7 +247,7 @@ fn answer(end: &mut End, lanes: &mut Lanes, serve: &mut ServeMachine, id: u64, p
         match serve.respond(lanes, &end.own, &end.peer, id, Status::Ok, payload) {
             Ok(()) => return,
             Err(RespondError::Grow(to)) => grow(end, lanes, to),
-            Err(RespondError::Full) => return serve.respond_later(id, Status::Ok, payload),
+            Err(RespondError::Full { .. }) => return serve.respond_later(id, Status::Ok, payload),
             Err(error) => panic!("{error}"),
         }
     }

@@ -58,26 +58,6 @@ pub enum Responded {
     Short(Shortage),
 }
 
-/// Why [`ServeDriver::respond_now`] wrote nothing. Nothing was counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// There is no room for the answer now: [keep](ServeDriver::respond_later) it.
-    Full {
-        /// How many bytes are missing; 0 if that is not known.
-        missing: u64,
-    },
-    /// It is longer than the client takes: answer with [`Status::TooLarge`].
-    TooLarge,
-    /// The lane cannot grow for it now: send it [in parts](ServeDriver::respond_in_parts).
-    Parts,
-    /// No lane carries it: [attach](ServeDriver::attach) it.
-    Attach,
-    /// This system lacks a resource for it: answer with [`Status::Short`].
-    Short(Shortage),
-    /// The session is over.
-    Over(PeerFault),
-}
-
 /// The serving end of a session: an [`End`], the [`ServeMachine`], and the attached answers that wait for room. It never
 /// blocks.
 #[derive(Debug)]
@@ -196,12 +176,12 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
             return Ok(Responded::Done);
         };
         match *unanswered {
-            Unanswered::Full { missing } => self.respond_later(id, status, bytes, missing)?,
-            Unanswered::TooLarge => return self.respond(id, Status::TooLarge, &[]),
-            Unanswered::Parts => self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
-            Unanswered::Attach => return Ok(Responded::Attach),
-            Unanswered::Short(shortage) => return Ok(Responded::Short(shortage)),
-            Unanswered::Over(fault) => return Err(fault),
+            RespondError::Full { missing } => self.respond_later(id, status, bytes, missing)?,
+            RespondError::TooLarge => return self.respond(id, Status::TooLarge, &[]),
+            RespondError::Grow(_) => self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
+            RespondError::Attach => return Ok(Responded::Attach),
+            RespondError::Short(shortage) => return Ok(Responded::Short(shortage)),
+            RespondError::Peer(fault) => return Err(fault),
         }
         Ok(Responded::Done)
     }
@@ -209,14 +189,15 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     /// Answers a request if that takes no memory but the lane's, which grows for the answer.
     ///
     /// # Errors
-    /// [`Unanswered`]. It is boxed, so that the result is one register.
+    /// [`RespondError`], of which [`RespondError::Grow`] says that the lane cannot grow now: send the answer
+    /// [in parts](ServeDriver::respond_in_parts). It is boxed, so that the result is one register.
     #[inline(never)]
     pub fn respond_now(
         &mut self,
         id: u64,
         status: Status,
         bytes: &[u8],
-    ) -> Result<(), Box<Unanswered>> {
+    ) -> Result<(), Box<RespondError>> {
         self.end.answering(id);
         let (lanes, own, peer) = self.end.parts();
         match self.serve.respond(lanes, own, peer, id, status, bytes) {
@@ -236,27 +217,22 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         status: Status,
         bytes: &[u8],
         mut error: RespondError,
-    ) -> Result<(), Unanswered> {
+    ) -> Result<(), RespondError> {
         loop {
             let to = match error {
                 RespondError::Grow(to) => to,
-                RespondError::Peer(fault) => return Err(Unanswered::Over(self.end.fail(fault))),
-                RespondError::Full => return Err(Unanswered::Full { missing: 0 }),
-                RespondError::TooLarge => return Err(Unanswered::TooLarge),
-                RespondError::Attach => return Err(Unanswered::Attach),
-                RespondError::Short(shortage) => return Err(Unanswered::Short(shortage)),
+                RespondError::Peer(fault) => return Err(self.end.fail(fault).into()),
+                other => return Err(other),
             };
             match self.end.grow(to) {
                 Ok(()) => {}
-                Err(ResizeError::Push(PushError::Peer(fault))) => {
-                    return Err(Unanswered::Over(fault));
-                }
+                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
                 Err(ResizeError::Push(PushError::Full { missing })) => {
-                    return Err(Unanswered::Full { missing });
+                    return Err(RespondError::Full { missing });
                 }
                 // At the limit of shared memory.
-                Err(ResizeError::Push(_)) => return Err(Unanswered::Parts),
-                Err(ResizeError::Short(shortage)) => return Err(Unanswered::Short(shortage)),
+                Err(ResizeError::Push(_)) => return Err(error),
+                Err(ResizeError::Short(shortage)) => return Err(shortage.into()),
             }
             let (lanes, own, peer) = self.end.parts();
             match self.serve.respond(lanes, own, peer, id, status, bytes) {
@@ -348,7 +324,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 what.map_or(Ok(()), |(_, what)| what.pass(port, id))
             };
             let note = |id, end| observer.answered_late(id, end);
-            let flushed = self.serve.flush_noting(lanes, port.own(), port.peer(), pass, note);
+            let flushed = self.serve.flush(lanes, port.own(), port.peer(), pass, note);
             let grown = match flushed.map_err(|fault| self.end.fail(fault))? {
                 Flushed::Done => {
                     // The remaining answers were cut and no longer need their memory.

@@ -15,12 +15,16 @@ pub enum RespondError {
     /// The peer violated the protocol; the session is poisoned.
     #[error(transparent)]
     Peer(#[from] PeerFault),
-    /// The lane must first grow to this size. If it cannot now, use [`ServeMachine::respond_later`].
+    /// The lane must first grow to this size. If it cannot now, use [`ServeMachine::respond_later`] or
+    /// [`ServeMachine::respond_in_parts`].
     #[error("the lane has to grow to {} bytes first", .0.size())]
     Grow(Geometry),
     /// There is no room for it now: keep it by [`ServeMachine::respond_later`].
     #[error("the lane has no room for it now: answer later")]
-    Full,
+    Full {
+        /// How many bytes are missing; 0 if that is not known.
+        missing: u64,
+    },
     /// It exceeds a limit: answer with [`Status::TooLarge`].
     #[error("it is above a limit: answer with TooLarge")]
     TooLarge,
@@ -120,7 +124,7 @@ impl ServeMachine {
         let written = if self.pending.is_empty() {
             lanes.push(own, peer, Header::new(Kind::Response, status, id, len), payload)
         } else if len as usize <= lanes.max_payload() && u64::from(len) <= lanes.max_message() {
-            return Err(RespondError::Full);
+            return Err(RespondError::Full { missing: 0 });
         } else {
             let can = lanes.can_attach(peer, len.into());
             can.and(Err(PushError::Attach { len: len.into(), limit: lanes.max_payload() as u64 }))
@@ -135,7 +139,7 @@ impl ServeMachine {
             Err(PushError::Attach { .. }) => Err(RespondError::Attach),
             Err(PushError::TooLarge { .. }) => Err(RespondError::TooLarge),
             Err(PushError::Full { .. } | PushError::Closed) if self.pending.is_empty() => {
-                Err(RespondError::Full)
+                Err(RespondError::Full { missing: 0 })
             }
             // Also for room for its record.
             Err(PushError::Full { .. } | PushError::Closed) => Err(RespondError::Attach),
@@ -195,7 +199,7 @@ impl ServeMachine {
             Err(PushError::Peer(fault)) => Err(fault.into()),
             Err(PushError::TooLarge { .. }) => {
                 match self.respond(lanes, own, peer, id, Status::TooLarge, &[]) {
-                    Err(RespondError::Full) => self.respond_later(id, Status::TooLarge, &[]),
+                    Err(RespondError::Full { .. }) => self.respond_later(id, Status::TooLarge, &[]),
                     responded => responded?,
                 }
                 Ok(Passed::Never)
@@ -231,26 +235,12 @@ impl ServeMachine {
     }
 
     /// Writes the owed answers for which there is room. `pass` passes the memory of one that
-    /// [`ServeMachine::respond_attached`] kept.
+    /// [`ServeMachine::respond_attached`] kept; `note` gets the id of each written answer and the position at which it
+    /// ends.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
     pub fn flush<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        own: &O,
-        peer: &P,
-        pass: impl FnMut(u64) -> Result<(), Shortage>,
-    ) -> Result<Flushed, PeerFault> {
-        self.flush_noting(lanes, own, peer, pass, |_, _| {})
-    }
-
-    /// Like [`ServeMachine::flush`], but calls `note` with the id of each written answer and the position at which it
-    /// ends.
-    ///
-    /// # Errors
-    /// Like [`ServeMachine::flush`].
-    pub fn flush_noting<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,

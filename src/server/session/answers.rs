@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bellwire_core::Port;
-use bellwire_core::drive::{Attachable, Responded, Unanswered};
+use bellwire_core::drive::{Attachable, Responded};
 use bellwire_core::end::EndReason;
 use bellwire_core::resize::Shortage;
+use bellwire_core::serve::RespondError;
 use bellwire_core::wire::{ONE_WAY, Status};
 
 use super::ServerSession;
@@ -99,16 +100,16 @@ impl ServerSession {
         id: u64,
         status: Status,
         bytes: &[u8],
-        unanswered: Unanswered,
+        unanswered: RespondError,
     ) -> Result<(), EndReason> {
         let missing = match unanswered {
-            Unanswered::Full { missing } => Some(missing),
-            Unanswered::Parts => None,
+            RespondError::Full { missing } => Some(missing),
+            RespondError::Grow(_) => None,
             // Without a payload, it is kept without charge.
-            Unanswered::TooLarge => return self.respond(id, Status::TooLarge, &[]),
-            Unanswered::Attach => return self.attach_copy(id, bytes),
-            Unanswered::Short(shortage) => return self.respond_short(id, shortage),
-            Unanswered::Over(fault) => return Err(fault.into()),
+            RespondError::TooLarge => return self.respond(id, Status::TooLarge, &[]),
+            RespondError::Attach => return self.attach_copy(id, bytes),
+            RespondError::Short(shortage) => return self.respond_short(id, shortage),
+            RespondError::Peer(fault) => return Err(fault.into()),
         };
         if let Err(over) = self.pending_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
