@@ -105,14 +105,6 @@ pub enum DrainOutcome {
     End,
 }
 
-/// The outcome of receiving one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    One,
-    None,
-    End,
-}
-
 /// What one end has received on its control socket. When dropped, unchecked memory goes to
 /// [`ControlTransport::close`].
 pub struct Control<C: ControlTransport> {
@@ -180,10 +172,8 @@ impl<C: ControlTransport> Control<C> {
             if self.mailbox.is_full() {
                 return Ok(DrainOutcome::More);
             }
-            match self.receive_one(transport)? {
-                Taken::One => {}
-                Taken::None => return Ok(DrainOutcome::Nothing),
-                Taken::End => return Ok(DrainOutcome::End),
+            if let Some(outcome) = self.receive_one(transport)? {
+                return Ok(outcome);
             }
         }
         Ok(DrainOutcome::Flood)
@@ -267,14 +257,15 @@ impl<C: ControlTransport> Control<C> {
 
     /// Receives a message that was sent before the record that refers to it; returns false when there is none.
     fn receive_announced(&mut self, transport: &C) -> Result<bool, FollowError> {
-        let mut taken = self.receive_one(transport)?;
-        if taken == Taken::None && transport.catch_up() {
-            taken = self.receive_one(transport)?;
+        let mut outcome = self.receive_one(transport)?;
+        if outcome == Some(DrainOutcome::Nothing) && transport.catch_up() {
+            outcome = self.receive_one(transport)?;
         }
-        Ok(taken == Taken::One)
+        Ok(outcome.is_none())
     }
 
-    fn receive_one(&mut self, transport: &C) -> Result<Taken, FollowError> {
+    /// Receives one message; returns why, if there is none.
+    fn receive_one(&mut self, transport: &C) -> Result<Option<DrainOutcome>, FollowError> {
         let mut bytes = [0; MAX_CONTROL];
         let violation = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         let (len, memory) = match transport.receive(&mut bytes)? {
@@ -283,21 +274,18 @@ impl<C: ControlTransport> Control<C> {
             ReceiveOutcome::TooMany { count } => {
                 return Err(violation(count, "more descriptors than any message has").into());
             }
-            ReceiveOutcome::Nothing => return Ok(Taken::None),
-            ReceiveOutcome::End => return Ok(Taken::End),
+            ReceiveOutcome::Nothing => return Ok(Some(DrainOutcome::Nothing)),
+            ReceiveOutcome::End => return Ok(Some(DrainOutcome::End)),
         };
-        let taken = self.mailbox.accept(bytes.get(..len).unwrap_or(&bytes), memory);
+        let accepted = self.mailbox.accept(bytes.get(..len).unwrap_or(&bytes), memory);
         let unwanted = self.mailbox.unwanted();
         if !unwanted.is_empty() {
             C::close(unwanted);
         }
-        match taken {
-            Ok(()) => Ok(Taken::One),
-            Err(rejected) => {
-                C::close(rejected.descriptors);
-                Err(rejected.fault.into())
-            }
-        }
+        accepted.map(|()| None).map_err(|rejected| {
+            C::close(rejected.descriptors);
+            rejected.fault.into()
+        })
     }
 }
 
