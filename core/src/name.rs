@@ -98,11 +98,7 @@ impl ServiceName {
 
     /// Returns the zero-padded field of pages, boards and HELLO.
     pub fn to_field(self) -> [u8; 64] {
-        let mut field = [0; 64];
-        for (to, from) in field.iter_mut().zip(self.bytes) {
-            *to = from;
-        }
-        field
+        core::array::from_fn(|at| self.bytes.get(at).copied().unwrap_or(0))
     }
 
     /// Returns the name as text.

@@ -181,12 +181,10 @@ impl Session {
     /// page, `role` this end's role on the wire, and `peer` the process at the other end, or 0 if unknown. A service name is
     /// cut after [`MAX_SERVICE`] bytes.
     pub fn new(service: &[u8], number: u64, created: u64, role: u32, peer: Option<u32>) -> Self {
-        let mut session = Self::all(role);
-        for (to, from) in session.service.iter_mut().zip(service.iter().take(MAX_SERVICE)) {
-            *to = *from;
-        }
+        let name = service.get(..MAX_SERVICE).unwrap_or(service);
+        let service = core::array::from_fn(|at| name.get(at).copied().unwrap_or(0));
         let peer = peer.unwrap_or(0).into();
-        Self { number, peer, created, ..session }
+        Self { service, number, peer, created, ..Self::all(role) }
     }
 
     /// Describes all sessions of one end, for events that concern all of them.

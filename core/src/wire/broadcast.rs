@@ -7,6 +7,7 @@ use zerocopy::{
 
 use super::page::{check_fields, check_start};
 use super::{ALIGN, Attachment, PageError};
+use crate::lane::Epoch;
 use crate::{Geometry, ServiceName};
 
 /// Where the records of a broadcast ring begin in its memory, in bytes; before them are its header and words.
@@ -101,14 +102,13 @@ impl BroadcastWord {
 impl BroadcastRing {
     /// Decodes the [board's word](super::BoardWord::Ring); `None` if there is no ring, or the word is invalid.
     pub fn from_wire(word: u64) -> Option<Self> {
-        let [number, size] = [word, word >> 32].map(|half| half & u64::from(u32::MAX));
-        let number = u32::try_from(number).ok().filter(|number| *number > 0)?;
-        Some(Self { number, size: Geometry::new(size).ok()? })
+        let Epoch { number, size } = Epoch::from_wire(word)?;
+        (number > 0).then_some(Self { number, size })
     }
 
     /// Encodes it for the board's word.
     pub const fn to_wire(self) -> u64 {
-        self.number as u64 | self.size.size() << 32
+        Epoch { number: self.number, size: self.size }.to_wire()
     }
 
     /// Returns the size of its memory, in bytes.

@@ -54,7 +54,7 @@ pub enum Role {
 }
 
 /// The state of the page owner's end of the session (the `state` word, low 32 bits).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u32)]
 pub enum PageState {
     /// Data may flow.
@@ -182,11 +182,7 @@ impl PageState {
 
     /// Parses a peer's `state` word; `None` when it is invalid.
     pub fn parse(word: u64) -> Option<(Self, Option<CloseReason>)> {
-        let state = match word & 0xffff_ffff {
-            1 => Self::Open,
-            3 => Self::Closed,
-            _ => return None,
-        };
+        let state = try_transmute!(u32::try_from(word & 0xffff_ffff).ok()?).ok()?;
         let reason = match word >> 32 {
             0 => None,
             code => Some(CloseReason::parse(code)?),

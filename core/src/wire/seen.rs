@@ -1,8 +1,10 @@
+use core::array::from_fn;
+
 use zerocopy::FromBytes;
 
 use super::{
-    COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Doorbell, LATENCY_BUCKETS, Latency,
-    PAGE_SIZE, PageHeader, PageState, Role,
+    COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Doorbell, Latency, PAGE_SIZE, PageHeader,
+    PageState, Role,
 };
 use crate::{ServiceName, Word};
 
@@ -76,7 +78,7 @@ impl SeenPage {
         let state = PageState::parse(word(page, Word::State.offset()));
         let counters = (word(page, COUNTERS_AT) == COUNTERS_LAYOUT).then(|| Counters {
             values: Counter::ALL.map(|counter| word(page, counter.offset())),
-            latency: latency(page),
+            latency: Latency(from_fn(|bucket| word(page, Latency::offset(bucket)))),
         });
         let doorbell = u32::try_from(word(page, Word::Doorbell.offset())).ok();
         Some(Self {
@@ -100,14 +102,6 @@ impl SeenPage {
     pub fn in_use(&self, peer: &Self) -> u64 {
         self.tail.saturating_sub(peer.head)
     }
-}
-
-fn latency(page: &[u8; PAGE_SIZE]) -> Latency {
-    let mut latency = [0; LATENCY_BUCKETS];
-    for (bucket, count) in latency.iter_mut().enumerate() {
-        *count = word(page, Latency::offset(bucket));
-    }
-    Latency(latency)
 }
 
 /// Returns the word at `offset`; 0 after the page's end.

@@ -336,11 +336,7 @@ fn take<T: FromBytes>(bytes: &[u8]) -> Result<T, ControlError> {
 }
 
 fn reason_field(reason: &str) -> [u8; MAX_REASON] {
-    let mut field = [0; MAX_REASON];
-    for (to, from) in field.iter_mut().zip(reason.bytes()) {
-        *to = from;
-    }
-    field
+    core::array::from_fn(|at| reason.as_bytes().get(at).copied().unwrap_or(0))
 }
 
 fn lane_field(lane: Geometry) -> U32 {
