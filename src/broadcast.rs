@@ -3,19 +3,16 @@
 
 use std::sync::Arc;
 
-use bellwire_core::broadcast::{
-    ReceiveMemory, Received, Receiver, TooLong, TransmitMemory, Transmitter,
-};
-use bellwire_core::sync::Ordering;
+use bellwire_core::broadcast::{Received, Receiver, TooLong, Transmitter};
 use bellwire_core::wire::{
-    BROADCAST_HEADER, BROADCAST_RECORDS, BroadcastHeader, BroadcastRing, BroadcastWord, PageError,
+    BROADCAST_HEADER, BROADCAST_RECORDS, BroadcastHeader, BroadcastRing, PageError,
 };
 use bellwire_core::{Geometry, PeerFault, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::transport::object::Owned;
 use crate::transport::prelude::*;
-use crate::transport::region::{OwnRegion, PeerRegion, RegionError};
+use crate::transport::region::{OwnRegion, PeerRegion, ReceiveRegion, RegionError, TransmitRegion};
 
 /// The smallest ring that a publisher creates.
 const LEAST: u64 = 64 << 10;
@@ -24,7 +21,7 @@ const LEAST: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct OwnRing {
     ring: BroadcastRing,
-    memory: OwnMemory,
+    memory: TransmitRegion<OwnRegion>,
     transmitter: Transmitter,
     /// The newest record's place in the memory, and its length, in bytes.
     newest: Option<(usize, usize)>,
@@ -38,26 +35,6 @@ pub(crate) struct OwnRing {
 pub(crate) struct PassedRing {
     pub(crate) ring: BroadcastRing,
     pub(crate) memory: Arc<Owned>,
-}
-
-#[derive(Debug)]
-struct OwnMemory(OwnRegion);
-
-impl TransmitMemory for OwnMemory {
-    #[inline]
-    fn store(&self, word: BroadcastWord, value: u64, order: Ordering) {
-        self.0.store_u64(word.offset(), value, order);
-    }
-
-    #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.0.write(BROADCAST_RECORDS + offset, bytes);
-    }
-
-    #[inline]
-    fn written(&self, offset: usize) -> u64 {
-        u64::from_le(self.0.load_u64(BROADCAST_RECORDS + offset, Ordering::Relaxed))
-    }
 }
 
 impl OwnRing {
@@ -80,7 +57,7 @@ impl OwnRing {
         let label = format!("bellwire-broadcast-{name}");
         let (region, passed) =
             OwnRegion::create(&label, ring.memory(), |made| made.write(0, header.as_bytes()))?;
-        let memory = OwnMemory(region);
+        let memory = TransmitRegion(region);
         let transmitter = Transmitter::new(ring, &memory);
         let passed = PassedRing { ring, memory: Arc::new(passed) };
         Ok(Self { ring, memory, transmitter, newest: None, passed })
@@ -131,23 +108,8 @@ impl OwnRing {
 pub(crate) struct PeerRing {
     ring: BroadcastRing,
     first: u64,
-    memory: PeerMemory,
+    memory: ReceiveRegion<PeerRegion>,
     receiver: Receiver,
-}
-
-#[derive(Debug)]
-struct PeerMemory(PeerRegion);
-
-impl ReceiveMemory for PeerMemory {
-    #[inline]
-    fn load(&self, word: BroadcastWord, order: Ordering) -> u64 {
-        self.0.load_u64(word.offset(), order)
-    }
-
-    #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        self.0.read(BROADCAST_RECORDS + offset, into);
-    }
 }
 
 impl PeerRing {
@@ -161,7 +123,7 @@ impl PeerRing {
         let header: BroadcastHeader = zerocopy::transmute!(bytes);
         let first = header.check(ring, name)?;
         let receiver = Receiver::new(ring, first);
-        Ok(Self { ring, first, memory: PeerMemory(region), receiver })
+        Ok(Self { ring, first, memory: ReceiveRegion(region), receiver })
     }
 
     #[inline]

@@ -20,6 +20,7 @@ use crate::lease::Watch;
 use crate::mapping::Mapping;
 pub use crate::sealed::{RegionError, VerifyError};
 use crate::{clock, reaper, sealed};
+pub use bellwire_shm::{ReceiveRegion, TransmitRegion};
 
 /// The seals of such memory, in the kernel's numbers.
 const SEALS: SealFlags =

@@ -13,6 +13,7 @@ use crate::Windows;
 use crate::mapping::Mapping;
 pub use crate::section::{RegionError, VerifyError};
 use crate::{clock, reaper, section};
+pub use bellwire_shm::{ReceiveRegion, TransmitRegion};
 
 /// Memory that this process created and only it writes: a page, a lane or a board.
 ///

@@ -1,50 +1,17 @@
 //! The functions whose orderings matter, over the memory that the transports use. `ci/litmus` compiles them for aarch64 and
 //! compares their instructions with those of its litmus tests.
 
-use bellwire_core::broadcast::{ReceiveMemory, Received, Receiver, TransmitMemory, Transmitter};
+use bellwire_core::broadcast::{Received, Receiver, Transmitter};
 use bellwire_core::lane::{Armed, Lanes, Plain, Wake};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{BROADCAST_RECORDS, BoardState, BoardWord, BroadcastWord, Header, Kind};
+use bellwire_core::wire::{BoardState, BoardWord, Header, Kind};
 use bellwire_core::{OwnMemory, PeerFault, PeerMemory, Word};
-use bellwire_shm::{OwnEnd, OwnRange, PeerEnd, PeerRange};
+use bellwire_shm::{OwnEnd, OwnRange, PeerEnd, PeerRange, ReceiveRegion, TransmitRegion};
 
 type Own<'a> = OwnEnd<&'a OwnRange>;
 type Peer<'a> = PeerEnd<&'a PeerRange>;
-
-/// A broadcast ring that this end writes, as the facade has it.
-pub struct OwnRing(OwnRange);
-
-/// A broadcast ring that the peer writes.
-pub struct PeerRing(PeerRange);
-
-impl TransmitMemory for OwnRing {
-    #[inline]
-    fn store(&self, word: BroadcastWord, value: u64, order: Ordering) {
-        self.0.store_u64(word.offset(), value, order);
-    }
-
-    #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.0.write(BROADCAST_RECORDS + offset, bytes);
-    }
-
-    #[inline]
-    fn written(&self, offset: usize) -> u64 {
-        u64::from_le(self.0.load_u64(BROADCAST_RECORDS + offset, Ordering::Relaxed))
-    }
-}
-
-impl ReceiveMemory for PeerRing {
-    #[inline]
-    fn load(&self, word: BroadcastWord, order: Ordering) -> u64 {
-        self.0.load_u64(word.offset(), order)
-    }
-
-    #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        self.0.read(BROADCAST_RECORDS + offset, into);
-    }
-}
+type OwnRing<'a> = TransmitRegion<&'a OwnRange>;
+type PeerRing<'a> = ReceiveRegion<&'a PeerRange>;
 
 /// Writes a record and publishes it.
 #[inline(never)]
@@ -99,7 +66,7 @@ pub fn watch(board: &PeerRange) -> (u64, u64) {
 
 /// Broadcasts a record.
 #[inline(never)]
-pub fn broadcast(transmitter: &mut Transmitter, own: &OwnRing, sequence: u64) -> bool {
+pub fn broadcast(transmitter: &mut Transmitter, own: &OwnRing<'_>, sequence: u64) -> bool {
     transmitter.send(own, sequence, &[1; 8]).is_ok()
 }
 
@@ -110,7 +77,7 @@ pub fn broadcast(transmitter: &mut Transmitter, own: &OwnRing, sequence: u64) ->
 #[inline(never)]
 pub fn next(
     receiver: &mut Receiver,
-    peer: &PeerRing,
+    peer: &PeerRing<'_>,
     into: &mut Vec<u8>,
 ) -> Result<Received, PeerFault> {
     receiver.try_next(peer, into)

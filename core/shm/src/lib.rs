@@ -19,6 +19,7 @@ compile_error!(
     "Bellwire needs a 64-bit processor: 32-bit ones promise no 64-bit load from memory that is mapped read-only; see ADR 0045"
 );
 
+mod broadcast;
 mod cancel;
 mod end;
 pub mod platform;
@@ -27,6 +28,7 @@ mod range;
 mod reaper;
 mod received;
 
+pub use broadcast::{ReceiveRegion, TransmitRegion};
 pub use cancel::{Cancel, Canceller};
 pub use end::{OwnEnd, PeerEnd};
 pub use platform::{
