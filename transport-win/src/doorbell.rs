@@ -2,7 +2,7 @@
 //! How to wake a parked peer: an event object.
 
 use crate::Windows;
-use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
 
 use bellwire_core::wire::Doorbell;
@@ -11,7 +11,7 @@ use windows_sys::Win32::System::Threading::{
     CreateEventW, EVENT_MODIFY_STATE, ResetEvent, SetEvent,
 };
 
-use crate::handle::{Access, duplicate};
+use crate::handle::{Access, duplicate, made};
 use crate::peer::Credentials;
 use crate::section::VerifyError;
 use crate::security::Descriptor;
@@ -52,11 +52,8 @@ impl Event {
         let attributes = rights.attributes();
         // SAFETY: `rights` lives until the call is over; no name is given.
         let handle = unsafe { CreateEventW(&attributes, i32::from(lasting), 0, ptr::null()) };
-        if handle.is_null() {
-            return Err(OsError::last());
-        }
         // SAFETY: made just now; nobody else knows it.
-        Ok(Self(unsafe { OwnedHandle::from_raw_handle(handle) }))
+        unsafe { made(handle) }.map(Self)
     }
 }
 

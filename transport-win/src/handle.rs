@@ -102,6 +102,18 @@ pub(crate) unsafe fn adopt(number: Number) -> OwnedHandle {
     unsafe { OwnedHandle::from_raw_handle(number.raw()) }
 }
 
+/// Takes over a handle that a call has just made, unless it made none.
+///
+/// # Safety
+/// Nobody else owns it.
+pub(crate) unsafe fn made(handle: HANDLE) -> Result<OwnedHandle, OsError> {
+    if handle.is_null() || handle == INVALID_HANDLE_VALUE {
+        return Err(OsError::last());
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+}
+
 /// Returns this process, for calls that take a process handle.
 pub fn own_process() -> BorrowedHandle<'static> {
     // SAFETY: the pseudo-handle of the current process; it is valid as long as the process runs.

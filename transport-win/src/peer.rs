@@ -1,7 +1,7 @@
 #![allow(unsafe_code, reason = "processes and tokens of others")]
 //! Who is at the other end of a pipe.
 
-use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use crate::Windows;
-use crate::handle::own_process;
+use crate::handle::{made, own_process};
 use crate::pass::Channel;
 use crate::pipe::End;
 pub use crate::security::{Sid, SidError};
@@ -210,11 +210,8 @@ impl Process {
         let access = PROCESS_SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION | reach;
         // SAFETY: no memory of this process is involved.
         let handle = unsafe { OpenProcess(access, 0, pid) };
-        if handle.is_null() {
-            return Err(OsError::last());
-        }
         // SAFETY: made just now; nobody else knows it.
-        Ok(Self { handle: unsafe { OwnedHandle::from_raw_handle(handle) }, pid })
+        Ok(Self { handle: unsafe { made(handle) }?, pid })
     }
 
     /// Returns its number.
@@ -258,9 +255,7 @@ fn thread_token() -> Result<OwnedHandle, OsError> {
     // SAFETY: a pseudo-handle, always valid.
     let thread = unsafe { GetCurrentThread() };
     // SAFETY: `token` is a live local. It is opened by the process's rights, not by the client's.
-    if unsafe { OpenThreadToken(thread, TOKEN_QUERY, 1, &mut token) } == 0 {
-        return Err(OsError::last());
-    }
-    // SAFETY: made just now; nobody else knows it.
-    Ok(unsafe { OwnedHandle::from_raw_handle(token) })
+    let _ = unsafe { OpenThreadToken(thread, TOKEN_QUERY, 1, &mut token) };
+    // SAFETY: made just now, if at all; nobody else knows it.
+    unsafe { made(token) }
 }

@@ -1,7 +1,7 @@
 #![allow(unsafe_code, reason = "CreateFileMappingW; its handle is owned at once")]
 //! A section object of the paging file: creates one, and checks a peer's.
 
-use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{BorrowedHandle, OwnedHandle};
 use std::ptr;
 
 use bellwire_shm::platform;
@@ -12,10 +12,10 @@ use windows_sys::Win32::System::Memory::{
     CreateFileMappingW, PAGE_READWRITE, SEC_COMMIT, SECTION_MAP_READ, SECTION_QUERY,
 };
 
-use crate::handle::{Access, duplicate};
+use crate::Windows;
+use crate::handle::{Access, duplicate, made};
 use crate::mapping::Mapping;
 use crate::security::Descriptor;
-use crate::{OsError, Windows};
 
 /// The size of a memory page in bytes on every processor that Windows supports.
 pub(crate) const PAGE: usize = 4096;
@@ -48,11 +48,8 @@ pub(crate) fn make(size: usize) -> Result<OwnedHandle, RegionError> {
             ptr::null(),
         )
     };
-    if handle.is_null() {
-        return Err(failed(OsError::last()));
-    }
     // SAFETY: made just now; nobody else knows it.
-    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+    unsafe { made(handle) }.map_err(failed)
 }
 
 /// Maps a section that [`make`] created.

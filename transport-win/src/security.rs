@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::{align_of, size_of};
-use std::os::windows::io::{AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
 use std::str::FromStr;
 
@@ -20,6 +20,7 @@ use windows_sys::Win32::Security::{
 use windows_sys::Win32::System::Threading::OpenProcessToken;
 
 use crate::OsError;
+use crate::handle::made;
 
 /// The longest `TOKEN_USER`: the struct and a SID of 15 parts (68 bytes).
 const USER_WORDS: usize = 16;
@@ -185,11 +186,9 @@ impl Descriptor {
 pub(crate) fn user_of_process(process: BorrowedHandle<'_>) -> Result<Sid, OsError> {
     let mut token: HANDLE = ptr::null_mut();
     // SAFETY: `token` is a live local.
-    if unsafe { OpenProcessToken(process.as_raw_handle(), TOKEN_QUERY, &mut token) } == 0 {
-        return Err(OsError::last());
-    }
-    // SAFETY: made just now; nobody else knows it.
-    user_of_token(&unsafe { OwnedHandle::from_raw_handle(token) })
+    let _ = unsafe { OpenProcessToken(process.as_raw_handle(), TOKEN_QUERY, &mut token) };
+    // SAFETY: made just now, if at all; nobody else knows it.
+    user_of_token(&unsafe { made(token) }?)
 }
 
 /// Returns the user of a token.

@@ -2,13 +2,13 @@
 //! Instances of a pipe: those that listen, and a client's end.
 
 use std::fmt::Write as _;
-use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsHandle, AsRawHandle, OwnedHandle};
 use std::ptr::{self, NonNull};
 
 use bellwire_core::Instant;
 use windows_sys::Win32::Foundation::{
     ERROR_FILE_NOT_FOUND, ERROR_IO_INCOMPLETE, ERROR_IO_PENDING, ERROR_PIPE_CONNECTED,
-    ERROR_SEM_TIMEOUT, HANDLE, INVALID_HANDLE_VALUE,
+    ERROR_SEM_TIMEOUT, HANDLE,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     CreateFileW, FILE_APPEND_DATA, FILE_FLAG_FIRST_PIPE_INSTANCE, FILE_FLAG_OVERLAPPED,
@@ -23,6 +23,7 @@ use windows_sys::Win32::System::Pipes::{
 };
 
 use crate::doorbell::Event;
+use crate::handle::made;
 use crate::peer::Sid;
 use crate::security::Descriptor;
 use crate::{OsError, clock};
@@ -91,7 +92,9 @@ impl Listening {
                 &rights.attributes(),
             )
         };
-        let mut listening = Self { handle: Some(own(handle)?), overlapped: None };
+        // SAFETY: made just now; nobody else knows it.
+        let handle = unsafe { made(handle) }?;
+        let mut listening = Self { handle: Some(handle), overlapped: None };
         let event = arrived.as_handle().as_raw_handle();
         let overlapped = Box::new(OVERLAPPED { hEvent: event, ..OVERLAPPED::default() });
         let overlapped = NonNull::from(Box::leak(overlapped));
@@ -175,7 +178,8 @@ pub(super) fn open(pipe: &str) -> Result<OwnedHandle, OsError> {
             ptr::null_mut(),
         )
     };
-    let handle = own(handle)?;
+    // SAFETY: opened just now; nobody else knows it.
+    let handle = unsafe { made(handle) }?;
     // SAFETY: the handle is open; the mode is a live constant, and nothing else is set.
     let done = unsafe {
         SetNamedPipeHandleState(
@@ -201,14 +205,6 @@ pub(super) fn wait_for_instance(pipe: &str, deadline: Option<Instant>) -> Result
         error if [ERROR_SEM_TIMEOUT, ERROR_FILE_NOT_FOUND].contains(&error.code()) => Ok(()),
         error => Err(error),
     }
-}
-
-fn own(handle: HANDLE) -> Result<OwnedHandle, OsError> {
-    if handle == INVALID_HANDLE_VALUE {
-        return Err(OsError::last());
-    }
-    // SAFETY: both callers have just opened it; nobody else knows it.
-    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 
 fn wide(text: &str) -> Vec<u16> {
