@@ -9,12 +9,10 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// ([`clock_gettime(2)`](https://man7.org/linux/man-pages/man2/clock_gettime.2.html); no system call where the vDSO provides
 /// it).
 pub fn now() -> Instant {
-    Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
-}
-
-/// Returns nanoseconds since 1970 on `CLOCK_REALTIME`: for display, never for a wait.
-pub fn wall_nanos() -> u64 {
-    nanos(clock_gettime(ClockId::Realtime))
+    let at = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(at.tv_nsec).unwrap_or(0);
+    Instant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
 /// Returns the time left until `deadline`; `None` if there is no deadline.
@@ -33,9 +31,4 @@ pub(crate) fn span(span: Duration) -> Timespec {
         tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(span.subsec_nanos()),
     }
-}
-
-fn nanos(at: Timespec) -> u64 {
-    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0))
 }

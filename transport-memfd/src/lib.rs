@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! clock · object               the time; the names that all transports use for descriptors
-//! mapping · sealed · shortage  a mapped range, a sealed file, what to do when a resource is lacking
+//! mapping · sealed             a mapped range, a sealed file
 //! memory                       how much memory this process may have
 //! region · snapshot · lease    memory with one writer, or with none any more; whether a peer still has it
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
@@ -13,7 +13,8 @@
 //! endpoint · notify · arrivals the name on disk; noticing that it is gone, or there
 //! fork                         what a child inherits
 //! link · watch                 one end of a session: the core's `Port`; waking readers of a board
-//! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]
+//! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]; what to do when a resource
+//!                              is lacking
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! ```
 //!
@@ -48,7 +49,6 @@ pub mod ready;
 pub mod reaper;
 pub mod region;
 mod sealed;
-pub mod shortage;
 pub mod snapshot;
 mod spare;
 pub mod watch;

@@ -181,8 +181,7 @@ pub(crate) fn create() -> io::Result<OwnedFd> {
             }
             _ => "see inotify_init(2)",
         };
-        let error = io::Error::from(error);
-        io::Error::new(error.kind(), format!("no inotify instance: {error}: {advice}"))
+        advised("no inotify instance", error, advice)
     })
 }
 
@@ -195,8 +194,12 @@ fn unwatched(dir: &Path, error: Errno) -> io::Error {
         Errno::NOSPC => "raise fs.inotify.max_user_watches",
         _ => "see inotify_add_watch(2)",
     };
+    advised(&format!("{} cannot be watched", dir.display()), error, advice)
+}
+
+fn advised(what: &str, error: Errno, advice: &str) -> io::Error {
     let error = io::Error::from(error);
-    io::Error::new(error.kind(), format!("{} cannot be watched: {error}: {advice}", dir.display()))
+    io::Error::new(error.kind(), format!("{what}: {error}: {advice}"))
 }
 
 impl AsFd for Notify {

@@ -1,6 +1,6 @@
 //! Linux, as the facade sees it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bellwire_core::Instant;
@@ -8,10 +8,11 @@ use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::AtomicU32;
 use bellwire_shm::{Gauge, Platform};
 use rustix::io::Errno;
+use rustix::process::{Resource as Limit, getrlimit};
 
 use crate::{
     arrivals, clock, doorbell, endpoint, life, link, memory, notify, pass, peer, poll, reaper,
-    region, shortage, snapshot, watch,
+    region, snapshot, watch,
 };
 
 /// The platform of this transport: see [`Platform`].
@@ -50,10 +51,6 @@ impl Platform for Linux {
         clock::now()
     }
 
-    fn wall_nanos() -> u64 {
-        clock::wall_nanos()
-    }
-
     fn memory_limit() -> (u64, Box<dyn Gauge>) {
         memory::limit()
     }
@@ -63,15 +60,32 @@ impl Platform for Linux {
     }
 
     fn hint(resource: Resource) -> &'static str {
-        shortage::hint(resource)
+        match resource {
+            Resource::Descriptors => "raise the limit of open files (RLIMIT_NOFILE)",
+            Resource::Memory => {
+                "free memory, or raise the limit of the memory cgroup or of file sizes"
+            }
+            Resource::Maps => "raise vm.max_map_count or RLIMIT_AS",
+            Resource::InFlight => "wait for peers to receive theirs, or raise RLIMIT_NOFILE",
+            Resource::ControlSocket => "wait for the peer to read",
+            _ => "see the code",
+        }
     }
 
     fn shortage(error: Errno) -> Shortage {
-        shortage::of(error)
+        let resource = match error {
+            Errno::MFILE | Errno::NFILE => Resource::Descriptors,
+            Errno::NOMEM | Errno::NOSPC | Errno::NOBUFS => Resource::Memory,
+            _ => Resource::Other,
+        };
+        Shortage { resource, bytes: 0, code: error.raw_os_error() }
     }
 
+    /// Of the soft limit, [`RLIMIT_NOFILE`](https://man7.org/linux/man-pages/man2/getrlimit.2.html).
     fn fd_usage_eighths(newest: BorrowedFd<'_>, held: usize) -> usize {
-        shortage::fd_usage_eighths(newest, held)
+        let taken = held.max(usize::try_from(newest.as_raw_fd()).unwrap_or(0));
+        let limit = getrlimit(Limit::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+        limit.map_or(0, |limit| taken.saturating_mul(8) / limit.max(1))
     }
 
     fn wake(word: &AtomicU32) {
@@ -83,7 +97,7 @@ impl Platform for Linux {
     }
 
     fn reap(fds: impl IntoIterator<Item = OwnedFd>) {
-        reaper::reap_all(fds);
+        fds.into_iter().for_each(reaper::reap);
     }
 
     fn has_blocked_close(user: peer::User) -> bool {

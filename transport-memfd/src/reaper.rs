@@ -36,11 +36,6 @@ pub fn reap(fd: OwnedFd) {
     }
 }
 
-/// Closes all of `fds` on the reaper thread.
-pub fn reap_all(fds: impl IntoIterator<Item = OwnedFd>) {
-    fds.into_iter().for_each(reap);
-}
-
 /// Returns how many descriptors wait to be closed. A number that stays high means that a peer sent something whose close
 /// blocks.
 pub fn backlog() -> usize {

@@ -2,7 +2,7 @@
 //! The clocks.
 
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bellwire_core::Instant;
 use windows_sys::Win32::System::Performance::{QueryPerformanceCounter, QueryPerformanceFrequency};
@@ -18,12 +18,6 @@ pub fn now() -> Instant {
     // SAFETY: `ticks` is a live local. It cannot fail on Windows XP or newer.
     let _ = unsafe { QueryPerformanceCounter(&mut ticks) };
     Instant::from_nanos(nanos(ticks.cast_unsigned(), frequency()))
-}
-
-/// Returns nanoseconds since 1970: for display, never for a wait.
-pub fn wall_nanos() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    bellwire_core::nanos(since)
 }
 
 /// Returns the milliseconds left until `deadline`, rounded up, as Windows wait functions take them.

@@ -7,14 +7,15 @@
 //! clock · object                           the time; the names that all transports use for handles
 //! os_error · handle · security             error codes, duplicated handles, security descriptors
 //! mapping · section                        a mapped view, a section object
-//! shortage · memory                        what to do when a resource is lacking; how much memory there is
+//! memory                                   how much memory there is
 //! region · snapshot                        memory with one writer, or with none any more
 //! doorbell · poll                          waking, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages and their handles
 //! endpoint · arrivals                      the name; noticing that it is there
 //! fork                                     empty, since there is no fork
 //! link · watch                             one end of a session: the core's `Port`; waking readers of a board
-//! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`
+//! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`; what to do when
+//!                                          a resource is lacking
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! ```
 //!
@@ -48,7 +49,6 @@ pub mod reaper;
 pub mod region;
 mod section;
 mod security;
-pub mod shortage;
 pub mod snapshot;
 pub mod watch;
 

@@ -277,7 +277,7 @@ impl Drop for Channel {
         if self.pipe.end() == End::Client {
             for _ in 0..MAX_CHECKED {
                 let Ok(Some(frame)) = self.next() else { break };
-                reaper::reap_all(adopt(&frame.numbers).into_iter().flatten());
+                adopt(&frame.numbers).into_iter().flatten().for_each(reaper::reap);
             }
         }
     }
@@ -325,7 +325,7 @@ fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveEr
         match pulled {
             Ok(handle) => handles.push(handle),
             Err(error) => {
-                reaper::reap_all(handles);
+                handles.into_iter().for_each(reaper::reap);
                 return Err(error);
             }
         }

@@ -8,10 +8,14 @@ use bellwire_core::Instant;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_shm::platform::Absent;
 use bellwire_shm::{Gauge, Platform};
+use windows_sys::Win32::Foundation::{
+    ERROR_COMMITMENT_LIMIT, ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY, ERROR_OUTOFMEMORY,
+    ERROR_TOO_MANY_OPEN_FILES,
+};
 
 use crate::{
     OsError, arrivals, clock, doorbell, endpoint, link, memory, pass, peer, poll, reaper, region,
-    shortage, snapshot, watch,
+    snapshot, watch,
 };
 
 /// The platform of this transport: see [`Platform`].
@@ -50,20 +54,29 @@ impl Platform for Windows {
         clock::now()
     }
 
-    fn wall_nanos() -> u64 {
-        clock::wall_nanos()
-    }
-
     fn memory_limit() -> (u64, Box<dyn Gauge>) {
         memory::limit()
     }
 
     fn hint(resource: Resource) -> &'static str {
-        shortage::hint(resource)
+        match resource {
+            Resource::Descriptors => "close handles, of this process or of the client's",
+            Resource::Memory => "free memory, enlarge the paging file, or raise the job's limit",
+            Resource::Maps => "free memory or address space of this process",
+            Resource::InFlight | Resource::ControlSocket => "wait for the peer to read",
+            _ => "see the code",
+        }
     }
 
     fn shortage(error: OsError) -> Shortage {
-        shortage::of(error)
+        let resource = match error.code() {
+            ERROR_NO_SYSTEM_RESOURCES | ERROR_TOO_MANY_OPEN_FILES => Resource::Descriptors,
+            ERROR_NOT_ENOUGH_MEMORY | ERROR_OUTOFMEMORY | ERROR_COMMITMENT_LIMIT => {
+                Resource::Memory
+            }
+            _ => Resource::Other,
+        };
+        Shortage { resource, bytes: 0, code: error.code().cast_signed() }
     }
 
     fn wait_any(
@@ -74,7 +87,7 @@ impl Platform for Windows {
     }
 
     fn reap(handles: impl IntoIterator<Item = OwnedHandle>) {
-        reaper::reap_all(handles);
+        handles.into_iter().for_each(reaper::reap);
     }
 
     fn has_blocked_close(user: peer::User) -> bool {

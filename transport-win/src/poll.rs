@@ -219,7 +219,7 @@ impl platform::Poller<Windows> for Poller {
             if !events.found.is_empty() {
                 break;
             }
-            if poll_one(&self.ready.bell, until)?.is_none() {
+            if wait(&[self.ready.bell.as_handle()], until)?.is_none() {
                 break;
             }
         }
@@ -293,10 +293,6 @@ unsafe extern "system" fn on_ready(
 /// Returns the number of a handle in this process.
 fn number(handle: &impl AsHandle) -> usize {
     handle.as_handle().as_raw_handle().addr()
-}
-
-fn poll_one(bell: &Bell, until: Option<Instant>) -> Result<Option<usize>, OsError> {
-    wait(&[bell.as_handle()], until)
 }
 
 fn sleep_until(deadline: Option<Instant>) {

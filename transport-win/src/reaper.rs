@@ -19,11 +19,6 @@ pub fn reap(handle: OwnedHandle) {
     REAPER.reap(handle);
 }
 
-/// Closes all of `handles` on a reaper thread.
-pub fn reap_all(handles: impl IntoIterator<Item = OwnedHandle>) {
-    handles.into_iter().for_each(reap);
-}
-
 /// Returns how many handles wait to be closed. A number that stays high means that a peer sent something whose close waits.
 pub fn backlog() -> usize {
     REAPER.backlog()

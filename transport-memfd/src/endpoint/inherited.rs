@@ -2,7 +2,7 @@
 //! Listening sockets that a service manager bound before it started this process, and hands over: socket activation.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,8 @@ use rustix::process::getpid;
 
 use super::lock::{lock, lock_path};
 use super::run_dir::prepare_for;
-use super::{BindError, Endpoint, no_follow, socket_path};
+use super::{BindError, Endpoint, socket_path};
 use crate::admission::Admission;
-use crate::fork::ForkGuard;
 use crate::prelude::*;
 
 /// The first descriptor that is handed over ([`sd_listen_fds(3)`](https://man7.org/linux/man-pages/man3/sd_listen_fds.3.html)).
@@ -159,24 +158,12 @@ impl Endpoint {
         if !inherited.is_of(run_dir, service) || !inherited.is_in_place() {
             return Err(InheritError::Displaced { path: inherited.path.clone() }.into());
         }
-        let system = |source| BindError::System { path: path.clone(), source };
         let socket = inherited.socket.try_clone().map_err(|error: io::Error| {
-            system(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+            let source = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+            BindError::System { path: path.clone(), source }
         })?;
-        let stat = no_follow(&path).map_err(system)?;
-        let inode = (stat.st_dev, stat.st_ino);
-        let kept = [&socket, &lock].map(|fd| ForkGuard::descriptor(fd.as_fd()));
-        Ok(Self {
-            _kept: kept,
-            socket,
-            service,
-            path,
-            inode,
-            admission: admission.clone(),
-            group_may_write,
-            pid: getpid(),
-            is_inherited: true,
-            lock,
-        })
+        let mut endpoint = Self::at(path, service, admission, group_may_write, socket, lock)?;
+        endpoint.is_inherited = true;
+        Ok(endpoint)
     }
 }

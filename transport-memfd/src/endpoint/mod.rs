@@ -126,24 +126,36 @@ impl Endpoint {
         // wider one. The umask, which belongs to the whole process, is unchanged.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(system)?;
         rustix::net::bind(&socket, &address).map_err(system)?;
-        let stat = no_follow(&path).map_err(system)?;
-        let inode = (stat.st_dev, stat.st_ino);
-        let _kept = [&socket, &lock].map(|fd| ForkGuard::descriptor(fd.as_fd()));
-        let (pid, admission) = (getpid(), admission.clone());
-        let endpoint = Self {
-            _kept,
+        let endpoint = Self::at(path, service, admission, group_may_write, socket, lock)?;
+        endpoint.open_to(admission)?;
+        Ok(endpoint)
+    }
+
+    /// Creates the endpoint of a socket that is bound at `path`.
+    fn at(
+        path: PathBuf,
+        service: ServiceName,
+        admission: &Admission,
+        group_may_write: bool,
+        socket: OwnedFd,
+        lock: OwnedFd,
+    ) -> Result<Self, BindError> {
+        let stat = match no_follow(&path) {
+            Ok(stat) => stat,
+            Err(source) => return Err(BindError::System { path, source }),
+        };
+        Ok(Self {
+            _kept: [&socket, &lock].map(|fd| ForkGuard::descriptor(fd.as_fd())),
             socket,
             service,
             path,
-            inode,
-            admission,
+            inode: (stat.st_dev, stat.st_ino),
+            admission: admission.clone(),
             group_may_write,
-            pid,
+            pid: getpid(),
             is_inherited: false,
             lock,
-        };
-        endpoint.open_to(&endpoint.admission)?;
-        Ok(endpoint)
+        })
     }
 
     /// Lets admitted users connect from the moment that the socket listens; nobody can connect before. `bind` masks the mode

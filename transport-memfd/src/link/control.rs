@@ -117,7 +117,7 @@ impl ControlTransport for Socket {
     }
 
     fn close(memory: Vec<OwnedFd>) {
-        reaper::reap_all(memory);
+        memory.into_iter().for_each(reaper::reap);
     }
 }
 

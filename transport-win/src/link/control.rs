@@ -47,7 +47,7 @@ impl ControlTransport for Link {
     }
 
     fn close(memory: Vec<OwnedHandle>) {
-        reaper::reap_all(memory);
+        memory.into_iter().for_each(reaper::reap);
     }
 
     fn catch_up(&self) -> bool {
@@ -147,7 +147,7 @@ impl platform::PassMemory<Windows> for Link {
     fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
         let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
         let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
-            reaper::reap_all([section]);
+            reaper::reap(section);
             return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
         };
         let map = PeerRegion::verify_and_map(section, ring.memory());

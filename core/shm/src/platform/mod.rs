@@ -18,10 +18,11 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use bellwire_core::Instant;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::AtomicU32;
+use bellwire_core::{Instant, nanos};
 
 use crate::quota::Gauge;
 
@@ -105,7 +106,9 @@ pub trait Platform: Sized + 'static {
     fn now() -> Instant;
 
     /// Returns nanoseconds since 1970: for display, never for a wait.
-    fn wall_nanos() -> u64;
+    fn wall_nanos() -> u64 {
+        nanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
 
     /// Returns the memory that this process may have in bytes, and a gauge of how much is left.
     fn memory_limit() -> (u64, Box<dyn Gauge>);
