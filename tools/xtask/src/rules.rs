@@ -25,7 +25,7 @@ fn rules(files: &[(&str, &str)]) -> Output {
 }
 
 /// A rule, none for what keeps them all; a file, and all that is in it.
-const FILES: [(&str, &str, &str); 44] = [
+const FILES: [(&str, &str, &str); 47] = [
     // Operating systems are told apart in the transports alone.
     ("operating systems", "core/src/a.rs", "#[cfg(windows)]\n"),
     ("operating systems", "src/a.rs", "#[cfg(all(unix, test))]\n"),
@@ -57,6 +57,10 @@ const FILES: [(&str, &str, &str); 44] = [
     ("unsafe code", "src/a.rs", "#![allow(unsafe_code)]\n"),
     ("", "src/a.rs", "#![allow(unsafe_code, reason = \"maps memory\")]\n"),
     ("", "src/a.rs", "#![allow(\n    unsafe_code,\n    reason = \"maps memory\"\n)]\n"),
+    // What is published is documented and licensed.
+    ("a crate that is published", "a/Cargo.toml", "[package]\nname = \"a\"\n"),
+    ("", "a/Cargo.toml", "[package]\nname = \"a\"\npublish = false\n"),
+    ("", "Cargo.toml", "[workspace]\n"),
     // Tests are not ignored.
     ("no test is ignored", "tests/a.rs", "#[ignore = \"slow\"]\n"),
     ("no test is ignored", "tests/a.rs", "#[cfg_attr(loom, ignore)]\n"),
