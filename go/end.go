@@ -209,10 +209,11 @@ func (e *end) followSwitch(h header) error {
 		e.box.putBack(lane)
 		return err
 	}
-	lane.close()
 	if err != nil {
+		lane.close()
 		return faultMemory
 	}
+	closeOwn(lane.fd)
 	if next.size > e.rx.epoch.size {
 		e.grown++
 	} else {

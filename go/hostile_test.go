@@ -316,7 +316,7 @@ func lingers(t *testing.T) net.Listener {
 	t.Cleanup(func() {
 		listener.Close() // with which the closes end
 		for _, user := range []uint32{ownUser, otherUser} {
-			for closing(user) > 0 {
+			for running, _ := closes(user); running > 0; running, _ = closes(user) {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -324,20 +324,20 @@ func lingers(t *testing.T) net.Listener {
 	return listener
 }
 
-// closing is how many closes of what a user sent run now.
-func closing(user uint32) int {
+// closes is how many closes of what a user sent run now, and how many wait.
+func closes(user uint32) (running, waiting int) {
 	reapersMu.Lock()
 	defer reapersMu.Unlock()
 	if r := reapers[user]; r != nil {
-		return r.running
+		return r.running, len(r.waiting)
 	}
-	return 0
+	return 0, 0
 }
 
 // takeFewThreads waits until closes block, and checks how many threads they have.
 func takeFewThreads(t *testing.T) {
 	t.Helper()
-	for closing(ownUser) < maxCloses {
+	for running, _ := closes(ownUser); running < maxCloses; running, _ = closes(ownUser) {
 		time.Sleep(time.Millisecond)
 	}
 	status, err := os.ReadFile("/proc/self/status")
@@ -372,6 +372,29 @@ func TestDescriptorsThatBlockInCloseHoldUpNoOtherUsers(t *testing.T) {
 	check(t, err)
 }
 
+func TestWhatCannotBlockWaitsForNoClosesThatDo(t *testing.T) {
+	dir := t.TempDir()
+	listening(t, dir, echo, MaxSessionsPerUser(1))
+	s := dialed(t, dir, "echo")
+	call(t, s, []byte("the server has closed what opened the session"))
+	listener := lingers(t)
+	for range maxCloses {
+		reap(ownUser, lingering(t, listener))
+	}
+	for running, waiting := closes(ownUser); running < maxCloses || waiting > 0; running, waiting = closes(ownUser) {
+		time.Sleep(time.Millisecond)
+	}
+	for length := 1 << 16; length <= 8<<20; length *= 2 {
+		call(t, s, pattern(length))
+		if _, err := Dial(t.Context(), dir, "echo"); !isRefusal(err, RefusedQuota) {
+			t.Fatal(err)
+		}
+	}
+	if _, waiting := closes(ownUser); waiting > 0 {
+		t.Errorf("%d closes wait", waiting)
+	}
+}
+
 func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
 	server := listening(t, t.TempDir(), echo)
 	ends, clients := make([]*socket, 12*maxCloses), make([]int, 12*maxCloses)
@@ -381,13 +404,28 @@ func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
 	listener := lingers(t)
 	for i, client := range clients {
 		fd := lingering(t, listener)
-		// The first message is refused, and nobody reads the second one.
-		check(t, unix.Sendmsg(client, []byte("?"), nil, nil, 0))
+		// The first message is refused, and nobody reads the others. An empty one is not the end.
+		for _, message := range []string{"?", "?", ""} {
+			check(t, unix.Sendmsg(client, []byte(message), nil, nil, 0))
+		}
 		check(t, unix.Sendmsg(client, []byte("?"), unix.UnixRights(fd), nil, 0))
 		unix.Close(fd)
 		server.serve(ends[i].conn)
 	}
 	takeFewThreads(t)
+}
+
+func TestASocketWhosePeerHasGoneBecomesEmpty(t *testing.T) {
+	sock, client := socketPair(t)
+	check(t, sock.send([]byte("nobody reads this"), true))
+	check(t, unix.Sendmsg(client, []byte("nor this"), nil, nil, 0))
+	check(t, unix.Dup3(0, client, unix.O_CLOEXEC)) // which closes it
+	check(t, sock.conn.CloseRead())
+	isEmpty := false
+	check(t, sock.raw.Control(func(fd uintptr) { isEmpty = becomesEmpty(int(fd)) }))
+	if !isEmpty {
+		t.Error("its close waits for those that block")
+	}
 }
 
 func TestAHandlerThatEndsItsGoroutine(t *testing.T) {

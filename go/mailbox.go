@@ -20,11 +20,12 @@ func (r received) close() { reap(r.user, r.fd) }
 
 // appendTo checks an attachment, appends its bytes, and closes its descriptor.
 func (r received) appendTo(dst []byte) ([]byte, error) {
-	defer r.close()
 	mem, err := mapPeers(r.fd, roundedUp(r.len), true)
 	if err != nil {
+		r.close()
 		return dst, err
 	}
+	closeOwn(r.fd)
 	defer unmap(mem)
 	return append(dst, mem[:r.len]...), nil
 }

@@ -230,7 +230,7 @@ func unmap(mem []byte) {
 	}
 }
 
-// closeOwn closes descriptors of this process's own, which does not block.
+// closeOwn closes descriptors whose close does not block: of this process's own, and of memory that was checked.
 func closeOwn(fds ...int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
@@ -263,8 +263,38 @@ func reap(user uint32, fds ...int) {
 
 // reapConn closes a connection, and with it the descriptors that the peer left there. The peer learns it at once.
 func reapConn(user uint32, conn *net.UnixConn) {
+	// Nothing comes from here on.
 	_, _ = conn.CloseRead(), conn.CloseWrite()
+	isEmpty := false
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { isEmpty = becomesEmpty(int(fd)) })
+	}
+	if isEmpty {
+		go conn.Close() // it waits for a goroutine that reads, which may wait for the caller
+		return
+	}
 	reapBy(user, func() { conn.Close() })
+}
+
+// becomesEmpty takes one message without descriptors, such as a refused client's HELLO, off a socket that is shut down, and
+// reports whether there is no other: then its close does not block.
+func becomesEmpty(fd int) bool {
+	// A peer that has gone leaves an error before its messages. This takes it.
+	_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	peek := func() (n, flags int, err error) {
+		n, _, flags, _, err = unix.Recvmsg(fd, make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return n, flags, err
+	}
+	// Without room for descriptors, a message that has some is cut.
+	if _, flags, err := peek(); err == nil && flags&unix.MSG_CTRUNC == 0 {
+		_, _, _ = unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT)
+	}
+	// From here on each message has its sender's credentials, an empty one, too, and the end has none.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) != nil {
+		return false
+	}
+	n, flags, err := peek()
+	return err == nil && n == 0 && flags&unix.MSG_CTRUNC == 0
 }
 
 func reapBy(user uint32, closes func()) {

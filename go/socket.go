@@ -127,6 +127,20 @@ func (s *socket) receiveFrom(fd, flags int) ([]byte, []int, error) {
 	return b[:n], fds, nil
 }
 
+// takeOff takes a message off that was peeked at. Its descriptors are there already: none that this drops is the last one.
+func takeOff(fd int) {
+	for wasReset := false; ; {
+		switch _, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT); {
+		case err == unix.EINTR:
+		case err == unix.ECONNRESET && !wasReset:
+			// The socket reports once that the peer is gone, before the message.
+			wasReset = true
+		default:
+			return
+		}
+	}
+}
+
 // rightsIn reads the descriptors out of control data, without trusting its shape.
 func rightsIn(oob []byte) []int {
 	messages, err := unix.ParseSocketControlMessage(oob)

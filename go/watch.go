@@ -31,14 +31,11 @@ func (e *end) watchSocket() {
 
 // takeControl takes one message off the socket.
 func (e *end) takeControl(fd int) error {
-	// A receiver without descriptors leaves the message where it is.
-	_, fds, err := e.sock.receiveFrom(fd, unix.MSG_PEEK)
+	// A receiver that lacks room for descriptors leaves the message where it is.
+	b, fds, err := e.sock.receiveFrom(fd, unix.MSG_PEEK)
 	if err == nil {
-		e.sock.reap(fds...)
-		var b []byte
-		if b, fds, err = e.sock.receiveFrom(fd, 0); err == nil {
-			err = e.sawControl(b, fds)
-		}
+		takeOff(fd)
+		err = e.sawControl(b, fds)
 	}
 	var wrong controlFault
 	switch {
