@@ -81,8 +81,7 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 func (s *serverSession) open() error {
 	if refused := s.server.admits(s); refused != nil {
 		if refused.Code == RefusedCredentials {
-			// There may be any number of such users: their closes wait for each other.
-			s.sock.user = overflow
+			s.sock.user = strangers
 		}
 		return refused
 	}

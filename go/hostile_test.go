@@ -396,8 +396,15 @@ func TestWhatCannotBlockWaitsForNoClosesThatDo(t *testing.T) {
 }
 
 func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
-	server := listening(t, t.TempDir(), echo)
-	ends, clients := make([]*socket, 12*maxCloses), make([]int, 12*maxCloses)
+	leaveBlocking(t, listening(t, t.TempDir(), echo), 12*maxCloses)
+	takeFewThreads(t)
+}
+
+// leaveBlocking has so many clients refused, each of which leaves a descriptor on its socket whose close blocks, until the
+// listener closes.
+func leaveBlocking(t *testing.T, server *Server, count int) net.Listener {
+	t.Helper()
+	ends, clients := make([]*socket, count), make([]int, count)
 	for i := range ends {
 		ends[i], clients[i] = socketPair(t)
 	}
@@ -412,7 +419,44 @@ func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
 		unix.Close(fd)
 		server.serve(ends[i].conn)
 	}
-	takeFewThreads(t)
+	return listener
+}
+
+func TestAUserWhoseDescriptorsBlockInCloseIsRefusedUntilTheyAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	server := listening(t, dir, echo)
+	s := dialed(t, dir, "echo")
+	listener := leaveBlocking(t, server, maxCloses)
+	var err error
+	for err == nil {
+		var admitted *Session
+		if admitted, err = Dial(t.Context(), dir, "echo"); err == nil {
+			admitted.Close()
+		}
+	}
+	if !isRefusal(err, RefusedQuota) || !strings.Contains(err.Error(), "cannot be closed") {
+		t.Fatal(err)
+	}
+	call(t, s, []byte("who is in stays"))
+	server.stats.mu.Lock()
+	if counts := server.stats.incidents[ownUser]; counts[incidentRefused] == 0 || counts[incidentOverQuota] > 0 {
+		t.Error("incidents: ", *counts)
+	}
+	server.stats.mu.Unlock()
+	listener.Close()
+	check(t, finds(t.Context(), dir, "echo"))
+}
+
+func TestClosesThatHaveJustBegunDoNotBlock(t *testing.T) {
+	reapersMu.Lock()
+	reapers[otherUser] = &reaper{running: maxCloses, progressed: time.Now().Add(time.Hour)}
+	reapersMu.Unlock()
+	if hasBlockedClose(otherUser) {
+		t.Error("a user is refused")
+	}
+	reapersMu.Lock()
+	delete(reapers, otherUser)
+	reapersMu.Unlock()
 }
 
 func TestASocketWhosePeerHasGoneBecomesEmpty(t *testing.T) {

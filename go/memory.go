@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -241,6 +242,13 @@ func closeOwn(fds ...int) {
 // 10 000.
 const maxCloses = 16
 
+// closePatience is how long a close may take before it counts as one that blocks.
+const closePatience = 100 * time.Millisecond
+
+// strangers is in place of the users who are not admitted, of whom there may be any number: their closes wait for each other.
+// It is no user's number.
+const strangers = ^uint32(0)
+
 // reapers has a reaper for each user of whom something is to be closed.
 var (
 	reapersMu sync.Mutex
@@ -249,8 +257,17 @@ var (
 
 // reaper closes what peers of one user sent. That may block, so no other user's closes wait for it.
 type reaper struct {
-	waiting []func()
-	running int
+	waiting    []func()
+	running    int
+	progressed time.Time // when the latest close began or ended
+}
+
+// hasBlockedClose reports whether as many closes as may run of what this user sent block. What else it sends stays open.
+func hasBlockedClose(user uint32) bool {
+	reapersMu.Lock()
+	defer reapersMu.Unlock()
+	r := reapers[user]
+	return r != nil && r.running == maxCloses && time.Since(r.progressed) >= closePatience
 }
 
 // reap closes descriptors that a peer of this user sent, and does not wait for it.
@@ -308,6 +325,7 @@ func reapBy(user uint32, closes func()) {
 	r.waiting = append(r.waiting, closes)
 	if r.running < maxCloses {
 		r.running++
+		r.progressed = time.Now()
 		go r.run(user)
 	}
 }
@@ -322,6 +340,7 @@ func (r *reaper) run(user uint32) {
 		reapersMu.Unlock()
 		closes()
 		reapersMu.Lock()
+		r.progressed = time.Now()
 	}
 	if r.running--; r.running == 0 {
 		delete(reapers, user)

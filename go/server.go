@@ -199,7 +199,7 @@ func (s *Server) accept() {
 		s.mu.Lock()
 		if s.closing {
 			s.mu.Unlock()
-			reapConn(overflow, conn)
+			reapConn(strangers, conn)
 			return
 		}
 		s.opening++
@@ -234,7 +234,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	if err != nil {
 		s.turnAway(session, isOpen, err)
 		if session == nil {
-			reapConn(overflow, conn)
+			reapConn(strangers, conn)
 		} else {
 			session.sock.close()
 		}
@@ -281,7 +281,7 @@ func (s *Server) turnAway(session *serverSession, isOpen bool, err error) {
 	if errors.As(err, &refused) {
 		s.stats.refusedClients.Add(1)
 		kind := incidentRefused
-		if refused.Code == RefusedQuota {
+		if refused.Code == RefusedQuota && !refused.closesBlock {
 			s.stats.overQuota.Add(1)
 			kind = incidentOverQuota
 		}
@@ -350,6 +350,9 @@ func (s *Server) admits(session *serverSession) *Refused {
 	switch {
 	case s.closing:
 		return &Refused{Code: RefusedStopping, Reason: "the provider stops"}
+	case hasBlockedClose(uid):
+		return &Refused{Code: RefusedQuota, closesBlock: true, Reason: fmt.Sprintf(
+			"what clients of uid %d sent earlier cannot be closed: end the programs whose files do not answer", uid)}
 	case len(s.sessions)+s.opening > s.o.maxSessions:
 		return &Refused{Code: RefusedQuota, Reason: fmt.Sprintf("the provider has %d sessions already", s.o.maxSessions)}
 	case s.held[uid] >= s.o.perUser:
