@@ -64,8 +64,6 @@ type Refused struct {
 	Reason string // the server's sentence for the operator
 	Min    uint16 // the oldest version of the protocol that it speaks
 	Max    uint16 // the newest
-
-	closesBlock bool // in a server: the reason is no quota, though the code is
 }
 
 func (r *Refused) Error() string {

@@ -280,12 +280,7 @@ func (s *Server) turnAway(session *serverSession, isOpen bool, err error) {
 	var refused *Refused
 	if errors.As(err, &refused) {
 		s.stats.refusedClients.Add(1)
-		kind := incidentRefused
-		if refused.Code == RefusedQuota && !refused.closesBlock {
-			s.stats.overQuota.Add(1)
-			kind = incidentOverQuota
-		}
-		s.stats.incident(session.uid, kind)
+		s.stats.incident(session.uid, incidentRefused)
 	}
 	session.cancel()
 	if isOpen {
@@ -351,7 +346,7 @@ func (s *Server) admits(session *serverSession) *Refused {
 	case s.closing:
 		return &Refused{Code: RefusedStopping, Reason: "the provider stops"}
 	case hasBlockedClose(uid):
-		return &Refused{Code: RefusedQuota, closesBlock: true, Reason: fmt.Sprintf(
+		return &Refused{Code: RefusedQuota, Reason: fmt.Sprintf(
 			"what clients of uid %d sent earlier cannot be closed: end the programs whose files do not answer", uid)}
 	case len(s.sessions)+s.opening > s.o.maxSessions:
 		return &Refused{Code: RefusedQuota, Reason: fmt.Sprintf("the provider has %d sessions already", s.o.maxSessions)}

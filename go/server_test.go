@@ -207,7 +207,7 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 	if row[26] != 0 || row[4] != row[5]+row[6]+row[7]+row[33] {
 		t.Error("after the session: ", row)
 	}
-	// The quota of a user, told by incident.
+	// The quota of a user, reported as an incident.
 	var open []*Session
 	for range 2 {
 		open = append(open, admitted(t, dir, "echo"))
@@ -218,12 +218,12 @@ func TestTheCountersOfAServerAddUp(t *testing.T) {
 	}
 	open[0].Close()
 	var b []byte
-	if row, b = counters(t, dir, "echo"); row[31] == 0 {
-		t.Error("over_quota: ", row)
+	if row, b = counters(t, dir, "echo"); row[27] == 0 {
+		t.Error("clients_refused: ", row)
 	}
 	users := b[0x30+3*8*statsCounters+2*64:]
 	name := fmt.Sprint("uid ", os.Geteuid())
-	if le.Uint32(users) != 1 || string(users[12:12+len(name)]) != name || le.Uint64(users[12+len(name)+8*incidentOverQuota:]) == 0 {
+	if le.Uint32(users) != 1 || string(users[12:12+len(name)]) != name || le.Uint64(users[12+len(name)+8*incidentRefused:]) == 0 {
 		t.Errorf("incidents: %x", users)
 	}
 }

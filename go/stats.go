@@ -19,7 +19,7 @@ import (
 type serverStats struct {
 	started uint64
 	sessions, admitted, turnedAway, accepted, answered, refused, lost, errors, panics, poisoned, unread, requestHigh, answerHigh,
-	refusedClients, noDescriptors, noMemory, overQuota, posted, postErrors, published atomic.Uint64
+	refusedClients, noDescriptors, noMemory, posted, postErrors, published atomic.Uint64
 	socketRung atomic.Uint64
 	rungBy     [DoorbellSocket + 1]atomic.Uint64 // sessions, by the doorbell of their clients
 	sums       [sumCount]atomic.Uint64
@@ -63,7 +63,7 @@ const (
 )
 
 // row lays the counters out as docs/wire.md says. Those of reactors, and of what this package does not do, are 0: parks,
-// backlog_peak, displaced.
+// backlog_peak, over_quota (there is no quota of memory), displaced.
 func (s *serverStats) row() (row [statsCounters]uint64) {
 	for at, counter := range map[int]*atomic.Uint64{
 		0: &s.sessions, 1: &s.socketRung, 2: &s.admitted, 3: &s.turnedAway, 4: &s.accepted, 5: &s.answered, 6: &s.refused, 7: &s.lost,
@@ -71,7 +71,7 @@ func (s *serverStats) row() (row [statsCounters]uint64) {
 		15: &s.sums[sumSent], 16: &s.sums[sumAttachesReceived], 17: &s.sums[sumAttachesSent], 18: &s.sums[sumGrows],
 		19: &s.sums[sumShrinks], 20: &s.sums[sumLaneFull], 22: &s.requestHigh, 23: &s.answerHigh, 24: &s.rungBy[DoorbellFutex],
 		25: &s.rungBy[DoorbellEventfd], 26: &s.rungBy[DoorbellSocket], 27: &s.refusedClients, 28: &s.noDescriptors, 29: &s.noMemory,
-		30: &s.sums[sumAtLimit], 31: &s.overQuota, 33: &s.posted, 34: &s.postErrors, 35: &s.published,
+		30: &s.sums[sumAtLimit], 33: &s.posted, 34: &s.postErrors, 35: &s.published,
 	} {
 		row[at] = counter.Load()
 	}

@@ -165,7 +165,8 @@ counters! {
         out_of_memory,
         /// Sessions whose lane for answers has reached the limits.
         at_limit,
-        /// How often a client was refused something because its user had reached the quota.
+        /// How often a client was denied memory because its user had reached the quota. A refused session counts as
+        /// `clients_refused`.
         over_quota,
         /// How often the files of a service in the run dir were removed or replaced.
         displaced,
