@@ -169,13 +169,17 @@ impl CallError {
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Deadline { .. } => ErrorKind::Deadline,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
-            Self::PeerGone { .. } => ErrorKind::PeerGone,
+            Self::PeerGone { .. } | Self::Closed { reason: CloseReason::Normal, .. } => {
+                ErrorKind::PeerGone
+            }
             Self::Closed { reason: CloseReason::Unread, .. } => ErrorKind::Unread,
             Self::Closed { reason: CloseReason::Stopping, .. } => ErrorKind::Stopping,
             Self::Closed { reason: CloseReason::Poisoned, .. } => ErrorKind::ProtocolViolation,
-            Self::Closed { .. } => ErrorKind::PeerGone,
             Self::ProtocolViolation(_) => ErrorKind::ProtocolViolation,
-            Self::Handler { .. } => ErrorKind::Handler,
+            Self::Handler { .. }
+            | Self::Declined { status: Status::Panicked | Status::Failed | Status::Ok } => {
+                ErrorKind::Handler
+            }
             Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
             Self::Declined { status: Status::TooLarge } => ErrorKind::TooLarge,
             Self::Declined { status: Status::Short } => ErrorKind::System,
@@ -184,7 +188,6 @@ impl CallError {
             Self::Declined { status: Status::Malformed } | Self::Malformed(_) => {
                 ErrorKind::Malformed
             }
-            Self::Declined { .. } => ErrorKind::Handler,
             Self::Forked => ErrorKind::Forked,
         }
     }
@@ -294,6 +297,7 @@ impl From<CallFailed> for CallError {
             CallFailed::Short(shortage) => Self::Short { shortage, executed: Executed::Maybe },
             CallFailed::Submit(SubmitError::Push(PushError::Peer(fault)))
             | CallFailed::Peer(fault) => Self::ProtocolViolation(fault),
+            // Only of a session that this end has closed, which is reported before anything is sent.
             CallFailed::Submit(SubmitError::Push(PushError::Closed)) => {
                 Self::PeerGone { executed: Executed::No }
             }

@@ -525,7 +525,8 @@ impl CallFailed {
         match why {
             EndReason::Fault(fault) => Self::Peer(fault),
             EndReason::Closed(reason) => Self::Closed(reason, executed),
-            EndReason::Gone | EndReason::Unread => Self::PeerGone(executed),
+            EndReason::Unread => Self::Closed(CloseReason::Unread, executed),
+            EndReason::Gone => Self::PeerGone(executed),
         }
     }
 }
