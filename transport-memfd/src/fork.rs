@@ -17,9 +17,10 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 
 use bellwire_core::sync::{AtomicU32, Ordering};
+use bellwire_shm::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// The number of forks between the first process and this one.
@@ -80,7 +81,7 @@ impl ForkGuard {
     /// Calls `open` and registers its descriptor; no fork can happen in between.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<(Self, OwnedFd), E> {
         OwnerProcess::current();
-        let mut kept = lock();
+        let mut kept = lock(&KEPT);
         let fd = open()?;
         let what = Inherited::Descriptor(fd.as_raw_fd());
         kept.insert(what);
@@ -89,19 +90,19 @@ impl ForkGuard {
 
     fn new(what: Inherited) -> Self {
         OwnerProcess::current();
-        lock().insert(what);
+        lock(&KEPT).insert(what);
         Self(what)
     }
 }
 
 impl Drop for ForkGuard {
     fn drop(&mut self) {
-        lock().remove(&self.0);
+        lock(&KEPT).remove(&self.0);
     }
 }
 
 extern "C" fn before() {
-    let guard = lock();
+    let guard = lock(&KEPT);
     // SAFETY: this thread has the lock, and no reference to what is in there exists outside of these handlers.
     unsafe { *DURING_FORK.0.get() = Some(guard) };
 }
@@ -146,9 +147,4 @@ fn replace_memory(start: usize, len: usize, is_writable: bool) {
             return;
         }
     }
-}
-
-/// Nothing that holds this lock can panic halfway through a change.
-fn lock() -> MutexGuard<'static, BTreeSet<Inherited>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }

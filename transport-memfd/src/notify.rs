@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use bellwire_shm::platform;
+use bellwire_shm::{lock, platform};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
@@ -78,7 +78,7 @@ impl Notify {
     /// # Errors
     /// A directory exists, or may, that cannot be watched: what happens in it goes unnoticed.
     pub(crate) fn update(&self, is_missing: bool) -> io::Result<bool> {
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = lock(&self.watches);
         let mut current = BTreeSet::new();
         if let Err(error) = self.watch_nearest(is_missing, &mut current, &mut watches) {
             // What cannot be watched anew may be watched still.

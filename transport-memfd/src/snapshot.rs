@@ -9,11 +9,11 @@ use crate::prelude::*;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_shm::platform;
-use bellwire_shm::{Loan, LoanAccount, Quota};
+use bellwire_shm::{Loan, LoanAccount, Quota, lock};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -115,7 +115,7 @@ impl Snapshot {
     /// # Errors
     /// [`RegionError`]: it must not be sent, or there are no resources for a copy.
     pub fn lend(&self, account: &LoanAccount) -> Result<Arc<OwnedFd>, RegionError> {
-        let mut all = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.lent);
         let has_it =
             |lent: &&SharedCopy| lent.loans.iter().any(|(to, _)| Arc::ptr_eq(to, &account.quota));
         if let Some(lent) = all.iter().find(has_it) {

@@ -4,15 +4,16 @@
 //! could not go on; releasing the reserve frees a slot for long enough to map the memory.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use bellwire_shm::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 static SPARE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Opens a spare descriptor if there is none yet and one is available.
 pub(crate) fn keep() {
-    let mut spare = lock();
+    let mut spare = lock(&SPARE);
     if spare.is_none() {
         *spare = eventfd(0, EventfdFlags::CLOEXEC).ok();
     }
@@ -20,10 +21,5 @@ pub(crate) fn keep() {
 
 /// Releases the spare descriptor, which frees a slot unless another thread takes it first. Returns `false` if there was none.
 pub(crate) fn release() -> bool {
-    lock().take().is_some()
-}
-
-/// Nothing that holds this lock can panic halfway through a change.
-fn lock() -> MutexGuard<'static, Option<OwnedFd>> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SPARE).take().is_some()
 }

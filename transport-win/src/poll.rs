@@ -8,11 +8,11 @@ use std::ffi::c_void;
 use std::fmt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwire_core::{Backend, BackendStatus, Instant};
-use bellwire_shm::platform;
+use bellwire_shm::{lock, platform};
 use windows_sys::Win32::Foundation::{ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
     CloseThreadpoolWait, CreateThreadpoolWait, PTP_CALLBACK_INSTANCE, PTP_WAIT, SetThreadpoolWait,
@@ -137,7 +137,7 @@ impl Poller {
 
     /// Forgets which handles were ready and makes the pool check again.
     pub(crate) fn recheck(&mut self) {
-        self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
+        self.resting.extend(lock(&self.ready.found).drain(..).map(|found| found.key));
         self.arm();
     }
 
@@ -204,7 +204,7 @@ impl platform::Poller<Windows> for Poller {
         let key = number(&handle);
         let was_there = self.watched.remove(&key).is_some();
         if was_there {
-            self.ready.found().retain(|found| found.key != key);
+            lock(&self.ready.found).retain(|found| found.key != key);
             self.resting.retain(|resting| *resting != key);
         }
         was_there
@@ -215,7 +215,7 @@ impl platform::Poller<Windows> for Poller {
         self.arm();
         let until = timeout.map(|timeout| clock::now().after(timeout));
         loop {
-            std::mem::swap(&mut *self.ready.found(), &mut events.found);
+            std::mem::swap(&mut *lock(&self.ready.found), &mut events.found);
             if !events.found.is_empty() {
                 break;
             }
@@ -243,13 +243,6 @@ impl Events {
             hung_up: false,
         };
         self.found.iter().map(event)
-    }
-}
-
-impl Ready {
-    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
-        // A panic of another thread cannot leave a list of numbers inconsistent.
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -286,7 +279,7 @@ unsafe extern "system" fn on_ready(
 ) {
     // SAFETY: the context given to CreateThreadpoolWait, which lives until its wait is closed.
     let Context { found, ready } = unsafe { &*context.cast::<Context>() };
-    ready.found().push(*found);
+    lock(&ready.found).push(*found);
     ready.bell.ring();
 }
 

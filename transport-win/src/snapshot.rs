@@ -9,10 +9,10 @@ use crate::prelude::*;
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bellwire_shm::platform;
-use bellwire_shm::{Loan, LoanAccount, OverQuota, PeerRange, Quota};
+use bellwire_shm::{Loan, LoanAccount, OverQuota, PeerRange, Quota, lock};
 
 use crate::mapping::Mapping;
 use crate::section::{self, PAGE};
@@ -80,7 +80,7 @@ impl Snapshot {
     /// # Errors
     /// [`OverQuota`]: it must not be sent.
     pub fn lend(&self, account: &LoanAccount) -> Result<BorrowedHandle<'_>, OverQuota> {
-        let mut loans = self.loans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loans = lock(&self.loans);
         if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &account.quota)) {
             let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
             loans.push((Arc::clone(&account.quota), Loan::new(charge, None, clock::now)));

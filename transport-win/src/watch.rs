@@ -2,9 +2,9 @@
 
 use crate::Windows;
 use crate::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use bellwire_shm::platform;
+use bellwire_shm::{lock, platform};
 
 use crate::doorbell::Event;
 use crate::link::Link;
@@ -15,17 +15,10 @@ use crate::region::OwnRegion;
 #[derive(Debug, Default)]
 pub struct Watchers(Mutex<Vec<Weak<Event>>>);
 
-impl Watchers {
-    fn events(&self) -> MutexGuard<'_, Vec<Weak<Event>>> {
-        // A panic of another thread cannot leave a list of events inconsistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl platform::Watchers<Windows> for Watchers {
     fn join(&self, link: &Link) {
         let Some(event) = link.peer_event() else { return };
-        let mut events = self.events();
+        let mut events = lock(&self.0);
         if events.len() == events.capacity() {
             events.retain(|event| event.strong_count() > 0);
         }
@@ -37,7 +30,7 @@ impl platform::Watchers<Windows> for Watchers {
 
     fn wake(&self, board: &OwnRegion, offset: usize) {
         let _ = (board, offset);
-        for event in self.events().iter().filter_map(Weak::upgrade) {
+        for event in lock(&self.0).iter().filter_map(Weak::upgrade) {
             event.ring();
         }
     }

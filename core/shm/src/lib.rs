@@ -22,6 +22,7 @@ compile_error!(
 mod broadcast;
 mod cancel;
 mod end;
+mod lock;
 pub mod platform;
 mod quota;
 mod range;
@@ -31,6 +32,7 @@ mod received;
 pub use broadcast::{ReceiveRegion, TransmitRegion};
 pub use cancel::{Cancel, Canceller};
 pub use end::{OwnEnd, PeerEnd};
+pub use lock::lock;
 pub use platform::{
     EndpointInfo, Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger,
 };

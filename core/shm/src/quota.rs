@@ -1,10 +1,12 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::lock;
 
 /// How many pieces of memory from closed sessions a user's peers may keep before the user gets no more.
 const MAX_OUTSTANDING: usize = 256;
@@ -381,11 +383,6 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.clear();
     }
-}
-
-/// No code that holds these locks can panic halfway through a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for MemoryPool {

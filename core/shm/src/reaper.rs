@@ -5,6 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::lock;
+
 /// How long one close may take before another thread takes over the queue behind it.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum number of threads of a reaper. One is idle unless that many are stuck in a close.
@@ -62,7 +64,7 @@ impl<H: Send> Reaper<H> {
     ///
     /// The queue is unbounded: code that admits peers can check [`Reaper::backlog`].
     pub fn reap(&'static self, handle: H) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.threads == 0 && !self.start(&mut state) {
             drop(state);
             // Without a thread (no memory, no process slots) the handle is closed here: late is better than leaked.
@@ -77,13 +79,13 @@ impl<H: Send> Reaper<H> {
     /// Returns how many handles are queued or being closed. A number that stays high means that a peer sent something whose
     /// close blocks.
     pub fn backlog(&self) -> usize {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.waiting.len() + state.closing.len()
     }
 
     /// Returns whether every thread is stuck in a close and at least one of those handles belongs to this owner.
     pub fn has_blocked_close(&self, owner: &impl Hash) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.closing.len() >= MAX_THREADS && state.closing.contains(&Some(number(owner)))
     }
 
@@ -95,7 +97,7 @@ impl<H: Send> Reaper<H> {
     }
 
     fn run(&'static self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             state = self.wait_for_turn(state);
             let Some((handle, owner)) = state.waiting.pop_front() else { continue };
@@ -107,7 +109,7 @@ impl<H: Send> Reaper<H> {
             }
             drop(state);
             (self.close)(handle);
-            state = self.lock();
+            state = lock(&self.state);
             if let Some(at) = state.closing.iter().position(|of| *of == owner) {
                 state.closing.swap_remove(at);
             }
@@ -137,10 +139,6 @@ impl<H: Send> Reaper<H> {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<H>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -193,7 +191,7 @@ mod tests {
             drop(may_close);
             was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
         }
-        wait_until(|| REAPER.lock().threads == 2 && REAPER.backlog() == 0);
+        wait_until(|| lock(&REAPER.state).threads == 2 && REAPER.backlog() == 0);
     }
 
     fn wait_until(holds: impl Fn() -> bool) {
