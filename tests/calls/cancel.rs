@@ -7,6 +7,7 @@ use crate::support::parked::once_parked;
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
 use crate::support::transport::endpoint::Endpoint;
+use crate::support::transport::prelude::*;
 
 fn with_worker() -> TestServer {
     TestServer::with(ServerConfig::default().workers(1))
@@ -51,7 +52,9 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     let dir = Dir::new();
     // It listens, and never answers a HELLO.
     let (path, echo) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
-    let _silent = Endpoint::bind_admitting(path, echo, &bellwire::Admission::SameUser).unwrap();
+    let same_user = bellwire::Admission::SameUser;
+    let silent = Endpoint::reserve(path, echo, &same_user, false).unwrap();
+    silent.listen(1).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let canceller = client.canceller().unwrap();
     let from_elsewhere = once_parked(move || canceller.cancel());

@@ -148,7 +148,10 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
     let dir = Dir::new();
     let bind = || {
         let (path, service) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
-        Endpoint::bind_admitting(path, service, &bellwire::Admission::SameUser).unwrap()
+        let same_user = bellwire::Admission::SameUser;
+        let endpoint = Endpoint::reserve(path, service, &same_user, false).unwrap();
+        endpoint.listen(1).unwrap();
+        endpoint
     };
     let endpoint = bind();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());

@@ -93,7 +93,7 @@ impl Platform for Linux {
     }
 
     fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
-        poll::wait_any(fds, deadline)
+        poll::wait_readable(fds, deadline).map(poll::Ready::any)
     }
 
     fn reap(fds: impl IntoIterator<Item = OwnedFd>) {

@@ -96,13 +96,9 @@ impl platform::PeerRegion<Windows> for PeerRegion {
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
     fn verify_and_map(section: OwnedHandle, expected_size: usize) -> Result<Self, VerifyError> {
-        let mapped = Self::check_and_map(section.as_handle(), expected_size);
         // A handle that could be mapped is a section, whose close never waits.
-        match &mapped {
-            Ok(_) => drop(section),
-            Err(_) => reaper::reap(section),
-        }
-        mapped
+        Self::check_and_map(section.as_handle(), expected_size)
+            .inspect_err(|_| reaper::reap(section))
     }
 }
 

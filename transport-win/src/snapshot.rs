@@ -186,11 +186,7 @@ fn verify(section: OwnedHandle, len: usize, max: usize) -> Result<Mapping, Verif
         Some(size) if len <= max => section::verify_and_map(section.as_handle(), size),
         _ => Err(VerifyError::Limit { len: len as u64, max: max as u64 }),
     };
-    match &mapped {
-        Ok(_) => drop(section),
-        Err(_) => reaper::reap(section),
-    }
-    mapped
+    mapped.inspect_err(|_| reaper::reap(section))
 }
 
 /// Returns the section size for `len` bytes: whole pages, at least one; `None` on overflow.

@@ -85,8 +85,6 @@ impl SamplingMask {
     pub const NOTHING: Self = Self(0);
     /// A tracer samples at the default cap.
     pub const SAMPLES: Self = Self::of([1, 0, 0, 0]);
-    /// Up to 5 000 samples a second.
-    pub const SAMPLES_5000: Self = Self::of([1, 0, 0, 1]);
     /// Up to 50 000 samples a second.
     pub const SAMPLES_50000: Self = Self::of([1, 0, 1, 0]);
     /// Every message.

@@ -13,7 +13,7 @@ use bellwire_memfd::endpoint::{ConnectError, connect_trusting, owner_trusted_by_
 use bellwire_memfd::pass::{Channel, ReceiveError, SendError};
 use bellwire_memfd::peer::{self, User};
 use bellwire_memfd::prelude::*;
-use bellwire_memfd::{clock, poll};
+use bellwire_memfd::{Linux, clock, poll};
 
 use crate::lookup::{self, Answers, App, Cgroup};
 use crate::method::{APPS_LOOKUP, CGROUPS_LOOKUP, CGROUPS_SNAPSHOT};
@@ -379,7 +379,7 @@ impl Session {
                     return Ok(self.room.get(..len).unwrap_or_default());
                 }
                 Err(ReceiveError::WouldBlock) => {
-                    let ready = poll::wait_any(&[self.channel.arrived()], Some(until));
+                    let ready = Linux::wait_any(&[self.channel.arrived()], Some(until));
                     if !ready.map_err(|source| self.failed(source))? {
                         return Err(ClientError::Late { service });
                     }

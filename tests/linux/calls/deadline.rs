@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::Client;
-use bellwire_memfd::{clock, poll};
+use bellwire_memfd::{Linux, clock, prelude::*};
 
 use crate::support::guard::PATIENCE;
 use crate::support::rogue::RogueListener;
@@ -28,7 +28,7 @@ fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try
             let rogue = listener.open(1);
             let begun: Instant = told.recv().unwrap();
             // It dies when most of the time is over.
-            let _ = poll::wait_any(&[], Some(clock::now().after(TIMEOUT * 3 / 4)));
+            let _ = Linux::wait_any(&[], Some(clock::now().after(TIMEOUT * 3 / 4)));
             drop(rogue);
             begun.elapsed()
         });

@@ -16,7 +16,7 @@ use crate::support::guard::{PATIENCE, patience};
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
 use crate::support::test_server::{Dir, patient, serve_all};
-use bellwire_memfd::poll;
+use bellwire_memfd::{Linux, prelude::*};
 
 /// More than a reader copies: it is mapped.
 const MAPPED: u64 = 40_000;
@@ -142,7 +142,7 @@ impl Everything {
         assert_eq!(sockets.count(), 2, "a socket and its lock");
         let nowhere = nowhere(&self.run_dir);
         std::fs::create_dir(nowhere.path()).unwrap();
-        let is_told = poll::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(patience()));
+        let is_told = Linux::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(patience()));
         assert!(is_told.unwrap(), "the wait was ended by a child");
         std::fs::remove_dir(nowhere.path()).unwrap();
         self.absent.refresh();

@@ -1,16 +1,15 @@
 //! Inspecting sessions of other processes, which Windows does not support: it does not show what another process has mapped,
 //! and sections have no names here.
 
+use std::convert::Infallible;
+
 use bellwire_core::wire::PAGE_SIZE;
 
 use crate::{ObserveError, PageMap};
 
 /// A page of another process; cannot exist.
 #[derive(Debug)]
-pub struct View(Never);
-
-#[derive(Debug)]
-enum Never {}
+pub struct View(Infallible);
 
 /// Returns the pages that processes have mapped, and the number of processes that do not show theirs.
 ///

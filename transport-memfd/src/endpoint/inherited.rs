@@ -144,7 +144,7 @@ impl Endpoint {
     /// manager. Clients that connect before [`Endpoint::listen`] wait.
     ///
     /// # Errors
-    /// As [`Endpoint::bind_admitting`]; [`BindError::Inherited`] when clients do not reach the socket.
+    /// As [`Endpoint::reserve`]; [`BindError::Inherited`] when clients do not reach the socket.
     pub(super) fn at_inherited(
         run_dir: &Path,
         service: ServiceName,

@@ -75,22 +75,9 @@ impl Endpoint {
     /// Takes the name and listens for this user and root.
     ///
     /// # Errors
-    /// As [`Endpoint::bind_admitting`].
-    pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
-        Self::bind_admitting(run_dir, service, &Admission::SameUser)
-    }
-
-    /// Takes the name and listens. The socket's group and mode let the admitted users connect; the caller still has to
-    /// [check](Admission::admits) each connection.
-    ///
-    /// # Errors
     /// [`BindError`]; [`BindError::Taken`] when the service is already served.
-    pub fn bind_admitting(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission,
-    ) -> Result<Self, BindError> {
-        let endpoint = Self::reserve(run_dir, service, admission, false)?;
+    pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
+        let endpoint = Self::reserve(run_dir, service, &Admission::SameUser, false)?;
         endpoint.start_listening()?;
         Ok(endpoint)
     }

@@ -181,14 +181,6 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Resul
     wait(&mut polls, deadline)
 }
 
-/// Same as [`wait_readable`], but returns only whether any is ready.
-///
-/// # Errors
-/// As [`wait_readable`].
-pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
-    wait_readable(fds, deadline).map(Ready::any)
-}
-
 /// Sleeps until the descriptor can be written or was hung up, or until `deadline`; returns whether it is.
 ///
 /// # Errors
