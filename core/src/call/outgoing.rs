@@ -1,7 +1,5 @@
 //! What is sent as a request.
 
-use alloc::vec::Vec;
-
 use crate::wire::{Header, Kind, Status};
 
 /// The payload of a request.
@@ -48,20 +46,9 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-impl<'a> From<&'a [u8]> for Outgoing<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self { bytes, batch: false, one_way: false }
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Outgoing<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
-        Self { bytes, batch: false, one_way: false }
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        Self { bytes, batch: false, one_way: false }
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Outgoing<'a> {
+    #[inline]
+    fn from(bytes: &'a T) -> Self {
+        Self { bytes: bytes.as_ref(), batch: false, one_way: false }
     }
 }
