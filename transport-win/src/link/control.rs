@@ -95,10 +95,6 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn ring_pipe(&self) {
-        control::ring(self);
-    }
-
     /// Processes pending messages, for a wait. A fault ends the session at the next check.
     pub(super) fn drain_before_wait(&self) -> DrainOutcome {
         self.control.borrow_mut().drain_before_wait(self)

@@ -9,7 +9,7 @@ use std::cell::{OnceCell, RefCell};
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::sync::Arc;
 
-use bellwire_core::control::Control;
+use bellwire_core::control::{Control, ring};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
@@ -204,14 +204,14 @@ impl Port for Link {
         self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
-            (Some(Doorbell::Socket), _) | (_, None) => self.ring_pipe(),
+            (Some(Doorbell::Socket), _) | (_, None) => ring(self),
             // Also for a peer that asks for an invalid doorbell.
             (_, Some(event)) => event.ring(),
         }
     }
 
     fn park(&mut self, park: Park) -> Woken {
-        self.park_on_event(&park)
+        self.sleep(|| park.has_moved(&self.peer), park.until)
     }
 
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {

@@ -6,7 +6,7 @@ use std::os::windows::io::AsHandle;
 
 use bellwire_core::control::{BLOCKED_SLICE, DrainOutcome};
 use bellwire_core::sync::Ordering;
-use bellwire_core::{Instant, Park, PeerMemory, Woken, sliced};
+use bellwire_core::{Instant, PeerMemory, Woken, sliced};
 use bellwire_shm::platform;
 
 use super::Link;
@@ -18,13 +18,9 @@ use crate::{clock, poll};
 const MOST: usize = 4;
 
 impl Link {
-    pub(super) fn park_on_event(&self, park: &Park) -> Woken {
-        self.sleep(|| park.has_moved(&self.peer), park.until)
-    }
-
     /// Sleeps until a word has changed or the wait is over. Data comes before death: published records are read first. A ring
     /// for an earlier change does not end the sleep: the waiting end stays armed.
-    fn sleep(&self, moved: impl Fn() -> bool, until: Option<Instant>) -> Woken {
+    pub(super) fn sleep(&self, moved: impl Fn() -> bool, until: Option<Instant>) -> Woken {
         let reason = || {
             if self.cancel.is_set() {
                 Some(Woken::Cancelled)
