@@ -24,7 +24,7 @@ impl Server {
         loop {
             let incoming = self.driver.next(&mut self.buffer).expect("an honest peer")?;
             if let Incoming::Switch(switch) = incoming {
-                self.driver.follow(&switch).expect("an honest peer");
+                self.driver.end_mut().follow(&switch).expect("an honest peer");
                 self.commit();
                 continue;
             }

@@ -96,7 +96,7 @@ impl Serving {
 
     /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
-        self.driver.closed()
+        self.driver.end().closed()
     }
 
     /// Returns the statistics of the lane that this end writes and of the one that it reads.
@@ -126,7 +126,7 @@ impl Serving {
                 Some(Incoming::Attached { id }) => self.take_attached(id)?,
                 Some(Incoming::Cancel { id }) => Taken::Cancel { id },
                 Some(Incoming::Switch(switch)) => {
-                    match self.driver.follow(&switch) {
+                    match self.driver.end_mut().follow(&switch) {
                         Ok(()) => {}
                         Err(FollowError::Short(_)) => return Err(self.retry()),
                         Err(FollowError::Peer(fault)) => {

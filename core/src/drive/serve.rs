@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use crate::end::{End, EndReason, SessionState};
-use crate::lane::{Armed, Lanes, PushError, Record};
-use crate::resize::{FollowError, ResizeError, Shortage};
+use crate::lane::{Armed, Lanes, PushError};
+use crate::resize::{ResizeError, Shortage};
 use crate::serve::{
     Flushed, Incoming, OwnedBytes, Passed, RespondError, ServeCounts, ServeMachine,
 };
-use crate::wire::{CloseReason, Status};
+use crate::wire::Status;
 use crate::{Observer, PeerFault, Port};
 
 /// Parts of answers that one [`ServeDriver::flush`] writes at most: 512 KiB, so that a long answer does not starve other
@@ -96,11 +96,6 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     /// Returns the counters.
     pub fn counts(&self) -> ServeCounts {
         self.serve.counts()
-    }
-
-    /// See [`End::closed`].
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.end.closed()
     }
 
     /// See [`ServeMachine::is_blocked`].
@@ -369,14 +364,6 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     pub fn forget_answers(&mut self) {
         self.serve.forget_answers();
         self.waiting.clear();
-    }
-
-    /// Continues in the client's next epoch: see [`End::follow`].
-    ///
-    /// # Errors
-    /// [`FollowError`].
-    pub fn follow(&mut self, switch: &Record) -> Result<(), FollowError> {
-        self.end.follow(switch)
     }
 
     /// Shrinks the own lane as far as it can now, and reports to the client that memory was freed.

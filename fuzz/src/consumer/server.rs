@@ -29,7 +29,7 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
         attached: 0,
         passed: Rc::default(),
     };
-    while !world.script.is_over() && server.driver.closed().is_none() {
+    while !world.script.is_over() && server.driver.end().closed().is_none() {
         world.begin();
         let violation = server.act().err();
         assert_eq!(server.driver.end().fault(), violation, "what is reported ends the session");
@@ -122,7 +122,7 @@ impl Server<'_> {
                 self.begin(id);
                 Ok(())
             }
-            Some(Incoming::Switch(switch)) => match self.driver.follow(&switch) {
+            Some(Incoming::Switch(switch)) => match self.driver.end_mut().follow(&switch) {
                 Err(FollowError::Peer(violation)) => Err(violation),
                 Ok(()) | Err(FollowError::Short(_)) => Ok(()),
             },

@@ -313,7 +313,7 @@ impl ServerSession {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        match self.driver.closed() {
+        match self.driver.end().closed() {
             Some(reason) if !self.has_posts() => return Err(EndReason::Closed(reason)),
             _ => {}
         }
@@ -550,7 +550,7 @@ impl ServerSession {
 
     /// Continues in the client's next epoch. Returns false when this process lacks a resource for that now.
     fn follow(&mut self, switch: &Record) -> Result<bool, EndReason> {
-        match self.driver.follow(switch) {
+        match self.driver.end_mut().follow(switch) {
             Ok(()) => {
                 self.is_short = false;
                 Ok(true)

@@ -173,7 +173,7 @@ fn serve(link: Link) {
                     let responded = driver.attach(id, Attached(sealed(&answer(&request))));
                     assert_eq!(responded, Ok(Responded::Done));
                 }
-                Some(Incoming::Switch(switch)) => match driver.follow(&switch) {
+                Some(Incoming::Switch(switch)) => match driver.end_mut().follow(&switch) {
                     // A client that has closed has taken its memory along.
                     Err(FollowError::Short(_)) if driver.end().port().peer_gone() => return,
                     followed => followed.unwrap(),

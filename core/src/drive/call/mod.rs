@@ -165,11 +165,6 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         }
     }
 
-    /// See [`End::closed`].
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.end.closed()
-    }
-
     /// Sends a request and returns immediately: [`CallDriver::try_reply`] returns the answer.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
     assert_eq!(wait(&mut drive).unwrap().0, first);
     assert_eq!(wait(&mut drive).unwrap().0, last);
     assert_eq!(wait(&mut drive), Err(CallFailed::Closed(CloseReason::Normal, Executed::Maybe)));
-    assert_eq!(drive.closed(), Some(CloseReason::Normal));
+    assert_eq!(drive.end().closed(), Some(CloseReason::Normal));
 }
 
 pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
@@ -68,7 +68,7 @@ pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
     drive.submit(b"in vain").unwrap();
     assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
     assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
-    assert_eq!(drive.closed(), None, "it did not say close");
+    assert_eq!(drive.end().closed(), None, "it did not say close");
 }
 
 pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
