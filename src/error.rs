@@ -331,7 +331,7 @@ impl From<CallFailed> for CallError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No process listens at the endpoint.
-    #[error("nobody listens there")]
+    #[error("no provider is running")]
     Absent,
     /// The provider's backlog of connections is full. A client that connects retries with growing intervals.
     #[error(

@@ -26,8 +26,8 @@ pub trait Service: 'static {
     /// [counters](crate::StatsClient).
     const METHOD: u32 = 1;
 
-    /// A fingerprint of the two types; 0 is none. Two ends with different ones do not open a session: the error, of the
-    /// kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end without one opens a session
+    /// A fingerprint of the two types; 0 is none. Ends whose fingerprints differ cannot open a session: the error, of the
+    /// kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end without one can open a session
     /// with any.
     ///
     /// The default is that of the [types](Message::LAYOUT), if both have one. For others, [`schema`](crate::schema()) makes one of any text.
@@ -64,8 +64,8 @@ pub trait Service: 'static {
     }
 }
 
-/// The error of a handler that cannot answer: a sentence for the caller, and, if the caller's program shall tell errors
-/// apart, a code.
+/// The error of a handler that cannot answer: a message for the caller, and optionally a code that the caller's
+/// program can match.
 ///
 /// Any type that implements `Display` converts into it, so `?` works in a handler.
 ///

@@ -54,7 +54,7 @@ fn a_process_without_a_session_is_named_after_two_seconds() {
     assert_eq!(output.status.code(), Some(1));
     let expected = format!("process {pid} has no session");
     assert_eq!(message(&output).matches(&expected).count(), 2, "{output:?}");
-    assert!(message(&output).contains("no call was looked at yet"), "{output:?}");
+    assert!(message(&output).contains("no call was sampled yet"), "{output:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub enum Status {
     #[error("a malformed message")]
     BadEnvelope = 1,
     /// The token is not the provider's.
-    #[error("another token: start both from the same NETDATA_INVOCATION_ID")]
+    #[error("the token differs: start both from the same NETDATA_INVOCATION_ID")]
     AuthFailed = 2,
     /// The versions or the limits do not fit.
     #[error("an incompatible version or packet size")]
@@ -46,7 +46,7 @@ pub enum Status {
     #[error("a profile or method that the provider does not have")]
     Unsupported = 4,
     /// A payload is larger than was agreed.
-    #[error("more than the limits that were agreed: connect again, with larger ones")]
+    #[error("it exceeds the negotiated limits: connect again, with larger ones")]
     LimitExceeded = 5,
     /// The handler failed.
     #[error("the provider failed")]

@@ -41,13 +41,13 @@ pub struct Credentials {
 #[non_exhaustive]
 pub enum ConfirmError {
     /// It hides its token.
-    #[error("the client does not show who it is: {source}")]
+    #[error("the client's identity is not available: {source}")]
     Token {
         /// The error from the system.
         source: OsError,
     },
     /// The process that it claims to be acts as another user.
-    #[error("the client acts as {token}, and its process as somebody else")]
+    #[error("the client's token is of {token}, but its process runs as another user")]
     Differs {
         /// The user of its token.
         token: Sid,

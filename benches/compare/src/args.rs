@@ -43,7 +43,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say what changed between two reports, and whether it is more than the noise
+    /// Compare two reports, and flag changes beyond the noise
     #[command(after_help = "\
 Examples:
   bellwire bench compare docs/benchmarks/2026-11-22/report.json bench-report/report.json")]
@@ -104,7 +104,7 @@ fn pace(text: &str) -> Result<Pace, String> {
     }
     match text.parse() {
         Ok(rate @ 1..=1_000_000) => Ok(Pace::Rate(rate)),
-        _ => Err("say max, or a number from 1 to 1000000".to_owned()),
+        _ => Err("it must be max or a number from 1 to 1000000".to_owned()),
     }
 }
 

@@ -100,7 +100,7 @@ impl System {
             cpu: field(&info, "model name").unwrap_or_else(|| text(uname.machine())),
             cpus: info.lines().filter(|line| line.starts_with("processor")).count(),
             pinned,
-            governor: file(&governor).unwrap_or_else(|| "none is told".to_owned()),
+            governor: file(&governor).unwrap_or_else(|| "unknown".to_owned()),
             virtualised: virtualised(&info),
             mitigations: mitigations(),
             memory_mib: rustix::system::sysinfo().totalram >> 20,
@@ -115,7 +115,7 @@ impl System {
 fn virtualised(info: &str) -> String {
     if !field(info, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     {
-        return "no hypervisor is told".to_owned();
+        return "no hypervisor reported".to_owned();
     }
     let by = file("/sys/class/dmi/id/sys_vendor").or_else(|| file("/sys/hypervisor/type"));
     by.map_or_else(|| "yes".to_owned(), |by| format!("yes, {by}"))

@@ -6,7 +6,7 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         (&["pingpong"][..], "no scenario is called pingpong; there are ping-pong, "),
         (&["--against", "carrier-pigeon"], "no contender is called carrier-pigeon"),
         (&["--rounds", "4"], "5..="),
-        (&["--rate", "soon"], "say max"),
+        (&["--rate", "soon"], "must be max"),
         (&["--size", "7"], "from 8"),
         (&["--size", "17m"], "from 8"),
         (&["--duration", "forever"], "from 1ms"),

@@ -12,8 +12,7 @@ use crate::out::Format;
 /// of these it is empty. An answer is printed as text if it is printable UTF-8, otherwise as hexadecimal digits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file of --proto needs no protoc. Its only method has the messages of request and response, unless --request and --response \
-name them.
+A file of --proto needs no protoc. It has the messages of its only method, unless --request and --response name others.
 
 Exit codes: 3 no provider, 4 refused, or other types than the provider's, 5 no answer in time, 6 the handler failed.
 

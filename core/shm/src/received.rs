@@ -15,7 +15,7 @@ pub struct Objects<H> {
 
 /// A message carried the wrong number of handles. They went to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent {count} handles where exactly {expected} belong")]
+#[error("the peer sent {count} handles, expected {expected}")]
 pub struct HandleCountError {
     /// How many came.
     pub count: usize,

@@ -10,7 +10,7 @@ use crate::wire::Status;
 #[non_exhaustive]
 pub enum BatchError {
     /// The bytes are too short for the head.
-    #[error("{len} bytes hold no batch's head")]
+    #[error("{len} bytes are too short for a batch's header")]
     NoHead {
         /// The number of bytes.
         len: usize,

@@ -26,16 +26,16 @@ use crate::wire::{ControlError, ControlKind, Refuse, Versions};
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The peer's message cannot be parsed.
-    #[error("the peer sent what is no handshake message: {0}")]
+    #[error("the peer sent an invalid handshake message: {0}")]
     Control(#[from] ControlError),
     /// A message of a kind that is not allowed at this step.
-    #[error("the peer sent {kind:?} where it has no place")]
+    #[error("the peer sent an unexpected {kind:?}")]
     Unexpected {
         /// Its kind.
         kind: ControlKind,
     },
     /// A message with too few or too many descriptors.
-    #[error("the peer sent {found} descriptors with {kind:?} where {expected} belong")]
+    #[error("the peer sent {found} descriptors with {kind:?}, expected {expected}")]
     Descriptors {
         /// The message's kind.
         kind: ControlKind,

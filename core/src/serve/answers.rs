@@ -29,7 +29,7 @@ pub enum RespondError {
     #[error("it is above a limit: answer with TooLarge")]
     TooLarge,
     /// No lane carries the answer: attach it.
-    #[error("no lane carries it: attach it")]
+    #[error("the answer fits no lane: attach it")]
     Attach,
     /// This system lacks a resource for the answer.
     #[error(transparent)]

@@ -45,7 +45,7 @@ pub enum Error {
     )]
     TooManyProbes,
     /// No call was seen.
-    #[error("no call was looked at: {why}")]
+    #[error("no call was sampled: {why}")]
     NothingSeen {
         /// The reason, and what to do.
         why: String,

@@ -373,7 +373,7 @@ impl<'a> Tracer<'a> {
         }
         if self.began.elapsed() >= SILENCE && !self.has_complained.get() && self.samples() == 0 {
             self.has_complained.set(true);
-            (self.say)(&format!("no call was looked at yet: {}", self.why_nothing()));
+            (self.say)(&format!("no call was sampled yet: {}", self.why_nothing()));
         }
     }
 

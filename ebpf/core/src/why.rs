@@ -1,4 +1,4 @@
-//! Why no call was looked at.
+//! Why no call was sampled.
 
 use std::collections::BTreeSet;
 

@@ -42,7 +42,7 @@ pub enum MalformedKind {
         found: u32,
     },
     /// Its header states a length other than its own.
-    #[error("it says that it has {said} bytes, and has {len}")]
+    #[error("the header says {said} bytes, but there are {len}")]
     Length {
         /// The stated length.
         said: u32,
@@ -106,7 +106,7 @@ pub enum MalformedKind {
     #[error("a text is not UTF-8")]
     NotUtf8,
     /// A path breaks a rule.
-    #[error("the path is not one: {0}")]
+    #[error("invalid path: {0}")]
     Path(TextFault),
     /// A name breaks a rule.
     #[error("the name is not one: {0}")]

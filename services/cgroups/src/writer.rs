@@ -90,7 +90,7 @@ pub enum EncodeError {
         path: String,
     },
     /// The memory to write into is too small.
-    #[error("the snapshot needs {needed} bytes, and {room} are there")]
+    #[error("the snapshot needs {needed} bytes, but the buffer has {room}")]
     NoRoom {
         /// The snapshot's length, in bytes.
         needed: usize,

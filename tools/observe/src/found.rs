@@ -37,6 +37,6 @@ pub enum ObserveError {
         source: io::Error,
     },
     /// The object is gone, or is not a page with the required seals.
-    #[error("the page is gone, or is none")]
+    #[error("the page is gone or invalid")]
     Gone,
 }

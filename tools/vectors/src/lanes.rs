@@ -268,7 +268,7 @@ impl Reader {
             },
             Self::Server(server) => match server.next(&mut buffer)? {
                 Some(Incoming::Switch(switch)) => {
-                    server.follow(&switch).map_err(of_peer)?;
+                    server.end_mut().follow(&switch).map_err(of_peer)?;
                     Some(None)
                 }
                 Some(Incoming::Attached { id }) => Some(Some(id)),

@@ -48,7 +48,7 @@ pub(crate) enum Error {
     Targets,
     #[error("cannot inject {fault:?}: {file} changed; say where it goes now in tools/xtask/src")]
     Fault { fault: &'static str, file: &'static str },
-    #[error("nothing is written down in {}: run `cargo xtask test test loom` first", dir.display())]
+    #[error("there are no results in {}: run `cargo xtask test test loom` first", dir.display())]
     NothingRan { dir: PathBuf },
     #[error("{}: {what}", path.display())]
     Budget { path: PathBuf, what: String },

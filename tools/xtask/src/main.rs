@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 use crate::error::Error;
 
-/// What a developer of Bellwire runs: the checks, the mutants of the orderings, and the fuzz targets.
+/// Developer commands of Bellwire: the checks, the mutants of the orderings, and the fuzz targets.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXAMPLES)]
 struct Args {
@@ -74,7 +74,7 @@ enum Command {
         /// Run a job that failed once more, and go on if it passes: the summary calls it flaky.
         #[arg(long)]
         retry: bool,
-        /// Run so many jobs at the same time; one that measures runs alone all the same.
+        /// How many jobs to run at a time; a job that measures always runs alone.
         #[arg(long, value_name = "N", default_value = "2")]
         parallel: NonZeroUsize,
         /// End within this many minutes: the jobs that run then are killed, the rest are not run.
@@ -87,9 +87,9 @@ enum Command {
     Mutants(mutants::Args),
     /// Kill a peer at many points, by ptrace: the survivor must lose nothing, and injected faults must be found.
     Kill(kill::Args),
-    /// Feed what a peer may send, and what its memory may say, to the code that reads it.
+    /// Fuzz every parser of what a peer sends or has in its memory.
     Fuzz(fuzz::Args),
-    /// Hold what the hot paths cost against `ci/budget.toml`: instructions, by callgrind, and ratios to the machine's cost.
+    /// Compare the costs of hot paths with `ci/budget.toml`: instructions, by callgrind, and ratios to the machine's cost.
     Budget(budget::Args),
     /// Compare the tests that the threat model names with those that ran.
     Proof,

@@ -24,7 +24,7 @@ const BUSY_SLICE: Duration = Duration::from_millis(100);
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nobody serves it now. This is a state rather than a failure: try again later.
-    #[error("nobody serves {service} now")]
+    #[error("no provider of {service} is running")]
     Absent {
         /// The service.
         service: ServiceName,

@@ -40,7 +40,7 @@ pub enum RunDirError {
     },
     /// It existed already, and the users to be admitted cannot pass through it.
     #[error(
-        "{} has mode {mode:04o} and group {group}, so that {admitted} cannot come near its sockets: chmod o+x, or chgrp and chmod g+x, or have it made by removing it", .path.display()
+        "{} has mode {mode:04o} and group {group}, so that {admitted} cannot reach its sockets: chmod o+x, or chgrp and chmod g+x, or have it made by removing it", .path.display()
     )]
     Closed {
         /// The path.

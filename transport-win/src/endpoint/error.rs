@@ -45,7 +45,7 @@ pub enum BindError {
     },
     /// The pipe exists although no process holds the lock: an unrelated process created it, or clients of a predecessor have
     /// not noticed its end.
-    #[error("{pipe} is there and is not ours: end the processes that hold it, or try again soon")]
+    #[error("{pipe} belongs to another process: end the processes that hold it, or try again soon")]
     Squatted {
         /// The pipe's name.
         pipe: String,
@@ -68,7 +68,7 @@ pub enum BindError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nobody serves it now. This is a state rather than a failure: try again later.
-    #[error("nobody serves {service} now")]
+    #[error("no provider of {service} is running")]
     Absent {
         /// The service.
         service: ServiceName,

@@ -31,7 +31,7 @@ use crate::provide::args::Provide;
 
 /// Threads that ask.
 const WORKERS: usize = 4;
-/// How often a source may say "later" until the cgroup is no longer pending. It is asked all the same.
+/// How often a source may say "later" until the cgroup is no longer pending. Further attempts continue.
 const PATIENCE: u32 = 6;
 /// The times between two questions: doubled from the first to the last while the answer is "later".
 const SOON: Duration = Duration::from_secs(1);

@@ -26,7 +26,7 @@ pub enum SendError<P: Platform> {
     #[error("the peer closed the control channel: connect again")]
     Gone,
     /// The message is longer than allowed, on Windows.
-    #[error("{len} bytes are more than the 512 that one message can have")]
+    #[error("{len} bytes exceed the limit of 512 of a message")]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -76,7 +76,7 @@ pub enum ReceiveError<P: Platform> {
     #[error("the peer sent a control message that is cut off")]
     TooShort,
     /// The message carries more descriptors or handles than allowed.
-    #[error("the peer sent {count} objects where at most {max} belong")]
+    #[error("the peer sent {count} objects, expected at most {max}")]
     TooManyObjects {
         /// How many came.
         count: usize,
@@ -84,7 +84,7 @@ pub enum ReceiveError<P: Platform> {
         max: usize,
     },
     /// The peer's number cannot be a handle, on Windows.
-    #[error("the peer sent a number that is no handle")]
+    #[error("the peer sent an invalid handle")]
     NoHandle,
     /// The client's number is not one of its handles, or this server may not take it, on Windows.
     #[error("the peer sent a handle that cannot be taken: {source}")]
@@ -281,7 +281,7 @@ impl<P: Platform> ReceiveError<P> {
             Err(Self::TooManyObjects { count, .. }) => Ok(ReceiveOutcome::TooMany { count }),
             Err(Self::TooLong { .. }) => Ok(ReceiveOutcome::TooLong),
             Err(Self::TooShort) => violation(0, "it is cut off"),
-            Err(Self::NoHandle | Self::Handle { .. }) => violation(1, "it names what is no handle"),
+            Err(Self::NoHandle | Self::Handle { .. }) => violation(1, "it names an invalid handle"),
             Err(Self::Short { source }) => {
                 Err(short::<P>(Resource::Descriptors, 0, Some(source)).into())
             }

@@ -220,7 +220,7 @@ pub enum Message {
 #[non_exhaustive]
 pub enum ControlError {
     /// The message has the wrong length for its kind.
-    #[error("the control message has {len} bytes where {expected} belong")]
+    #[error("the control message has {len} bytes, expected {expected}")]
     Length {
         /// The length found.
         len: usize,
@@ -243,7 +243,7 @@ pub enum ControlError {
         field: &'static str,
     },
     /// The service's name is invalid.
-    #[error("the control message names no valid service: {0}")]
+    #[error("the control message has an invalid service name: {0}")]
     Name(NameError),
     /// HELLO has no common version, so the rest was not read.
     #[error("the peer speaks protocol versions {} to {}", .0.min, .0.max)]

@@ -61,8 +61,8 @@ rows! { shapes: welcome_fails {
     nothing("0 bytes", |it| it.bytes.clear());
     one_byte("1 bytes", |it| it.bytes.truncate(1));
     half_a_prefix("4 bytes", |it| it.bytes.truncate(4));
-    without_its_last_byte("71 bytes where 72", |it| it.bytes.truncate(71));
-    with_a_byte_too_many("73 bytes where 72", |it| it.bytes.push(0));
+    without_its_last_byte("71 bytes, expected 72", |it| it.bytes.truncate(71));
+    with_a_byte_too_many("73 bytes, expected 72", |it| it.bytes.push(0));
     another_protocol("not a Bellwire peer", |it| it.bytes = b"SSH-2.0-OpenSSH".to_vec());
     that_hides_its_descriptors("descriptor count", |it| it.bytes[6] = 0);
     that_promises_more_descriptors("descriptor count", |it| it.bytes[6] = 4);

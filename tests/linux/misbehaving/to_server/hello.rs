@@ -57,25 +57,25 @@ rows! { shapes: breaks_the_protocol {
     the_last_kind(&with_u16(4, u16::MAX), "unknown kind 65535");
     a_prefix_alone(&honest()[..8], "8 bytes");
     without_its_versions(&honest()[..11], "11 bytes");
-    versions_alone(&honest()[..12], "12 bytes where 148");
-    without_its_last_byte(&honest()[..147], "147 bytes where 148");
-    with_a_byte_too_many(&[honest(), vec![0]].concat(), "149 bytes where 148");
-    as_long_as_a_message_can_be(&[honest(), vec![0; 364]].concat(), "512 bytes where 148");
+    versions_alone(&honest()[..12], "12 bytes, expected 148");
+    without_its_last_byte(&honest()[..147], "147 bytes, expected 148");
+    with_a_byte_too_many(&[honest(), vec![0]].concat(), "149 bytes, expected 148");
+    as_long_as_a_message_can_be(&[honest(), vec![0; 364]].concat(), "512 bytes, expected 148");
     that_promises_a_descriptor(&with_u16(6, 1), "descriptor count");
     that_promises_all_descriptors(&with_u16(6, u16::MAX), "descriptor count");
 } }
 
 rows! { fields: breaks_the_protocol {
     versions_upside_down(&[with_u16(8, 2)].concat(), "version range");
-    a_service_without_a_name(&named(b""), "names no valid service");
-    a_service_in_capitals(&named(b"ECHO"), "names no valid service");
-    a_service_that_climbs(&named(b"../echo"), "names no valid service");
-    a_service_that_is_absolute(&named(b"/etc/passwd"), "names no valid service");
-    a_service_that_begins_with_a_dash(&named(b"-echo"), "names no valid service");
-    a_service_with_a_control_character(&named(b"ec\x1bho"), "names no valid service");
-    a_service_that_is_no_text(&named(b"\xff\xfe"), "names no valid service");
-    a_service_without_an_end(&named(&[b'a'; 64]), "names no valid service");
-    a_service_behind_its_end(&named(b"echo\0x"), "names no valid service");
+    a_service_without_a_name(&named(b""), "has an invalid service name");
+    a_service_in_capitals(&named(b"ECHO"), "has an invalid service name");
+    a_service_that_climbs(&named(b"../echo"), "has an invalid service name");
+    a_service_that_is_absolute(&named(b"/etc/passwd"), "has an invalid service name");
+    a_service_that_begins_with_a_dash(&named(b"-echo"), "has an invalid service name");
+    a_service_with_a_control_character(&named(b"ec\x1bho"), "has an invalid service name");
+    a_service_that_is_no_text(&named(b"\xff\xfe"), "has an invalid service name");
+    a_service_without_an_end(&named(&[b'a'; 64]), "has an invalid service name");
+    a_service_behind_its_end(&named(b"echo\0x"), "has an invalid service name");
     a_lane_of_no_bytes(&with_u32(0x68, 0), "lane size");
     a_lane_of_one_byte(&with_u32(0x68, 1), "lane size");
     a_lane_of_half_a_page(&with_u32(0x68, 2048), "lane size");
@@ -127,7 +127,7 @@ rows! { instead: is_out_of_place {
 
 #[track_caller]
 fn is_out_of_place(message: &Message) {
-    is_refused(RefuseCode::Protocol, "has no place", |rogue| rogue.send(message, &[]));
+    is_refused(RefuseCode::Protocol, "an unexpected", |rogue| rogue.send(message, &[]));
 }
 
 rows! { descriptors: come_with_it {

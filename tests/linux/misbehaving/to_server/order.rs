@@ -9,7 +9,7 @@ use crate::support::rogue::{hello, service, welcome};
 /// Connects, and sends something other than ATTACH.
 #[track_caller]
 fn is_out_of_place(message: &Message) {
-    is_refused(RefuseCode::Protocol, "has no place", |rogue| {
+    is_refused(RefuseCode::Protocol, "an unexpected", |rogue| {
         rogue.enter();
         rogue.send(message, &[]);
     });

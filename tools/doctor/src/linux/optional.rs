@@ -51,10 +51,7 @@ fn ring() -> Tried {
         }
     }
     let (_, default) = Poller::choose(Backend::Auto)?;
-    Ok(Finding::ok(format!(
-        "it works; servers wait with {} unless told otherwise",
-        default.backend
-    )))
+    Ok(Finding::ok(format!("it works; servers wait with {} by default", default.backend)))
 }
 
 fn ring_futex() -> Tried {

@@ -27,7 +27,7 @@ pub(super) fn checks(child: &mut Command) -> Vec<Check> {
     );
     group.optional(
         "pidfd_open and poll",
-        "Linux 5.3 or newer has it; without it only the closed socket tells of a peer's death",
+        "Linux 5.3 or newer has it; without it only the closed socket reports a peer's death",
         pidfd_and_poll(child),
     );
     group.into_checks()
@@ -60,7 +60,7 @@ fn credentials() -> Tried {
     let found = peer::credentials(here.as_fd())?;
     if found.overflow {
         return Ok(Finding::limited(
-            "this user is not mapped in its user namespace: peers cannot be told apart",
+            "this user is not mapped in its user namespace: peers cannot be distinguished",
             "map a range of uids into the namespace",
         ));
     }
