@@ -108,10 +108,7 @@ impl<E: Event> EventPublisher<E> {
     pub fn send_all<'a>(
         &self,
         events: impl IntoIterator<Item = &'a E::Message>,
-    ) -> Result<u64, PublishError>
-    where
-        E::Message: 'a,
-    {
+    ) -> Result<u64, PublishError> {
         self.publication.send(events)
     }
 

@@ -119,10 +119,7 @@ where
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         self.call_batch_within(requests, self.timeout).await
     }
 
@@ -137,10 +134,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         limit: Duration,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         let until = Limit::within(limit).resolve();
         self.exchange_batch(requests, until).await.map_err(|error| self.close_if_stalled(error))
     }
@@ -239,10 +233,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         until: Instant,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         let session = self.connect_until(until).await?;
         match session.exchange_batch(requests.clone(), Limit::until(until)).await {
             Err(error) if error.is_session_fatal() => {

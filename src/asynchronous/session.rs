@@ -170,10 +170,7 @@ where
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         self.call_batch_within(requests, self.timeout).await
     }
 
@@ -185,10 +182,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         timeout: Duration,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         self.exchange_batch(requests, Limit::within(timeout)).await
     }
 
@@ -240,10 +234,7 @@ where
     pub async fn post_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<(), CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<(), CallError> {
         let (builder, room) = self.shared.lock().session.packing();
         let mut packed = Packed::new::<S>(builder, room, requests);
         let sent = self.post_by(|session| session.post_packed(&mut packed)).await;
@@ -348,10 +339,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         mut limit: Limit,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         let (builder, room) = self.shared.lock().session.packing();
         let mut packed = Packed::new::<S>(builder, room, requests);
         let send = |state: &mut State<S>| state.send_batch(&mut packed, self.backpressure);

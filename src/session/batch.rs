@@ -71,10 +71,7 @@ impl<S: Service> Session<S> {
     pub fn call_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<Replies<'_, S>, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Replies<'_, S>, CallError> {
         let timeout = self.timeout;
         let (shape, answer) = self.with_batch(requests, |session, batch| {
             let batch = batch.inspect_err(|error| session.not_sent(error))?;
@@ -90,10 +87,7 @@ impl<S: Service> Session<S> {
     pub fn submit_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<Ticket, CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<Ticket, CallError> {
         let (shape, ticket) =
             self.with_batch(requests, |session, batch| session.submit_alone(batch?));
         let ticket = ticket.map_err(|error| self.unsent(error))?;
@@ -191,10 +185,7 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         send: impl FnOnce(&mut Self, Result<Outgoing<'_>, CallError>) -> T,
-    ) -> (Shape, T)
-    where
-        S::Request: 'r,
-    {
+    ) -> (Shape, T) {
         let room = Room { bytes: self.drive.end().lanes().max_message(), items: self.max_batch };
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
         let mut packed = Packed::new::<S>(batch, room, requests);
@@ -320,7 +311,7 @@ impl Packed {
 
     /// Assembles a batch. Leaves out requests for whose bytes there is no room; with too many items, the batch cannot
     /// be sent.
-    pub(crate) fn new<'r, S: Service<Request: 'r>>(
+    pub(crate) fn new<'r, S: Service>(
         mut batch: Box<BatchBuilder>,
         room: Room,
         requests: impl IntoIterator<Item = &'r S::Request>,

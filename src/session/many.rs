@@ -30,10 +30,7 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         mut each: impl FnMut(usize, Result<S::Response, CallError>),
-    ) -> Result<(), CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<(), CallError> {
         let mut in_flight = InFlight::new();
         let all = self.keep_in_flight(requests.into_iter(), &mut in_flight, &mut each);
         if let Err(error) = &all {
@@ -55,10 +52,7 @@ impl<S: Service> Session<S> {
         requests: impl Iterator<Item = &'r S::Request>,
         in_flight: &mut InFlight,
         each: &mut impl FnMut(usize, Result<S::Response, CallError>),
-    ) -> Result<(), CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<(), CallError> {
         let mut requests = requests.enumerate().fuse();
         let mut next = None;
         let mut until = Deadline::within(self.timeout);

@@ -83,10 +83,7 @@ impl<S: Service> Session<S> {
     pub fn post_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<(), CallError>
-    where
-        S::Request: 'r,
-    {
+    ) -> Result<(), CallError> {
         self.check_here()?;
         let (shape, sent) = self.with_batch(requests, |session, batch| match batch {
             Ok(batch) => session.post_waiting(batch),
