@@ -10,7 +10,7 @@ use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
 
 use super::replies::{LeftOut, Replies};
-use super::{Answer, Body, Outgoing, Session, lost, metrics};
+use super::{Answer, Answered, Body, Outgoing, Session, lost, metrics};
 use crate::{CallError, Malformed, Message, Service};
 
 /// The limits of a batch.
@@ -100,10 +100,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError`] of the session; an error of one batch is in the returned value.
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
-    pub fn try_batch(
-        &mut self,
-    ) -> Result<Option<(Ticket, Result<Replies<'_, S>, CallError>)>, CallError> {
+    pub fn try_batch(&mut self) -> Result<Option<Answered<Replies<'_, S>>>, CallError> {
         match self.next_batch()? {
             Some((ticket, checked)) => Ok(Some((ticket, self.open_batch(checked)))),
             None => self.nothing(),
@@ -115,11 +112,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError::Deadline`] when none has arrived; requests stay in flight. Otherwise like [`Session::try_batch`].
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
-    pub fn wait_batch(
-        &mut self,
-        timeout: Duration,
-    ) -> Result<(Ticket, Result<Replies<'_, S>, CallError>), CallError> {
+    pub fn wait_batch(&mut self, timeout: Duration) -> Result<Answered<Replies<'_, S>>, CallError> {
         let (ticket, checked) =
             self.wait_for(timeout, |session| match session.next_batch()? {
                 None => session.nothing(),
@@ -139,20 +132,16 @@ impl<S: Service> Session<S> {
 
     /// Like `open_batch`, for callers that cannot borrow from the session: moves or copies the answers out of it.
     #[cfg(feature = "tokio")]
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub(crate) fn try_arrived_batch(
         &mut self,
-    ) -> Result<Option<(Ticket, Result<ArrivedBatch, CallError>)>, CallError> {
+    ) -> Result<Option<Answered<ArrivedBatch>>, CallError> {
         let Some((ticket, checked)) = self.next_batch()? else { return self.nothing() };
         let arrived = checked.and_then(|(answer, shape)| self.arrived(answer, shape));
         Ok(Some((ticket, arrived)))
     }
 
     /// Returns the next answer to a batch; an error is already counted.
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
-    fn next_batch(
-        &mut self,
-    ) -> Result<Option<(Ticket, Result<(Answer, Shape), CallError>)>, CallError> {
+    fn next_batch(&mut self) -> Result<Option<Answered<(Answer, Shape)>>, CallError> {
         let Some(answer) = self.next_of(true)? else { return Ok(None) };
         let ticket = answer.reply.ticket;
         let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();

@@ -45,6 +45,9 @@ use crate::transport::snapshot::{Snapshot, SnapshotMap};
 use crate::{CallError, ClientConfig, Service, learned, payload, reason};
 use batch::SentBatch;
 
+/// Which call or batch, and how it went.
+pub type Answered<T> = (Ticket, Result<T, CallError>);
+
 /// One session with a provider of `S`: calls, one at a time or many in flight.
 ///
 /// One thread at a time uses a session. It copies a request into a lane in shared memory, without a system call
@@ -283,10 +286,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError`] of the session; an error of one call is in the returned value.
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
-    pub fn try_reply(
-        &mut self,
-    ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
+    pub fn try_reply(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {
         if self.pending_replies.is_empty() && self.batches.is_empty() {
             if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
                 // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
@@ -303,10 +303,7 @@ impl<S: Service> Session<S> {
         self.try_reply_slow()
     }
 
-    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
-    fn try_reply_slow(
-        &mut self,
-    ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
+    fn try_reply_slow(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {
         let Some(answer) = self.next_of(false)? else { return self.nothing() };
         let ticket = answer.reply.ticket;
         Ok(Some((ticket, self.open(answer))))
@@ -343,11 +340,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError::Deadline`] when none has arrived; requests stay in flight. Otherwise like [`Session::try_reply`].
-    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
-    pub fn wait_reply(
-        &mut self,
-        timeout: Duration,
-    ) -> Result<(Ticket, Result<S::Response, CallError>), CallError> {
+    pub fn wait_reply(&mut self, timeout: Duration) -> Result<Answered<S::Response>, CallError> {
         self.wait_for(timeout, Self::try_reply)
     }
 

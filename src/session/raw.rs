@@ -6,7 +6,7 @@ use bellwire_core::Deadline;
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
 
-use super::{Answer, Body, Session, lost};
+use super::{Answer, Answered, Body, Session, lost};
 use crate::{CallError, Service};
 
 /// A [`Session`] with the bytes of its messages, for callers that encode in place or know the types only at run time: see
@@ -38,8 +38,7 @@ impl<'a, S: Service> Raw<'a, S> {
     ///
     /// # Errors
     /// Like [`Session::try_reply`].
-    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
-    pub fn try_reply(self) -> Result<Option<(Ticket, Result<&'a [u8], CallError>)>, CallError> {
+    pub fn try_reply(self) -> Result<Option<Answered<&'a [u8]>>, CallError> {
         let taken = self.0.take_reply()?;
         Ok(taken.map(|(ticket, len)| (ticket, len.map(|len| self.0.answer_bytes(len)))))
     }
@@ -48,10 +47,7 @@ impl<'a, S: Service> Raw<'a, S> {
     ///
     /// # Errors
     /// Like [`Session::wait_reply`].
-    pub fn wait_reply(
-        self,
-        timeout: Duration,
-    ) -> Result<(Ticket, Result<&'a [u8], CallError>), CallError> {
+    pub fn wait_reply(self, timeout: Duration) -> Result<Answered<&'a [u8]>, CallError> {
         let (ticket, len) = self.0.wait_for(timeout, Session::take_reply)?;
         Ok((ticket, len.map(|len| self.0.answer_bytes(len))))
     }
@@ -90,8 +86,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Takes the next answer into the inbox, and returns its length there.
-    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
-    fn take_reply(&mut self) -> Result<Option<(Ticket, Result<usize, CallError>)>, CallError> {
+    fn take_reply(&mut self) -> Result<Option<Answered<usize>>, CallError> {
         self.refill_inbox();
         if self.pending_replies.is_empty() && self.batches.is_empty() {
             if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {

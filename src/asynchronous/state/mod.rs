@@ -10,7 +10,7 @@ use bellwire_core::call::Ticket;
 use bellwire_core::drive::SpinPoll;
 
 use super::waiters::{AnswerState, Waiters};
-use crate::session::{ArrivedBatch, Packed};
+use crate::session::{Answered, ArrivedBatch, Packed};
 use crate::transport::{Os, prelude::*};
 use crate::{Backpressure, CallError, Executed, Service, Session};
 pub(super) use shared::{Polled, Shared};
@@ -72,8 +72,7 @@ pub(super) struct Kind<S: Service, R> {
     take: fn(&mut Session<S>) -> Taken<R>,
 }
 
-/// An answer, and the ticket of its request.
-type Taken<R> = Result<Option<(Ticket, Result<R, CallError>)>, CallError>;
+type Taken<R> = Result<Option<Answered<R>>, CallError>;
 
 impl<S: Service> Kind<S, S::Response> {
     pub(super) const CALL: Self =
