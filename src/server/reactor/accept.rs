@@ -5,12 +5,12 @@ use std::time::Duration;
 use bellwire_core::Instant;
 
 use super::poll_budget::LONGEST_SHARE;
-use super::{Reactor, Slot};
+use super::{Reactor, Slot, watch};
 use crate::ServerStats;
 use crate::server::handshake::{PendingHandshake, TurnedAway};
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
-use crate::transport::poll::{Interest, Trigger};
+use crate::transport::poll::Trigger;
 use crate::transport::{Os, prelude::*};
 
 /// How long to accept no client after the system had no descriptor left.
@@ -117,12 +117,8 @@ impl Reactor {
             return;
         }
         for (at, listener) in self.listeners.iter().enumerate() {
-            let interest = Interest::readable(Trigger::Level);
-            let _ = self.poller.add(
-                listener.endpoint.as_object(),
-                Source::Listener(at).token(),
-                interest,
-            );
+            let (endpoint, source) = (listener.endpoint.as_object(), Source::Listener(at));
+            let _ = watch(&mut self.poller, endpoint, source, Trigger::Level);
         }
     }
 

@@ -7,7 +7,7 @@ use bellwire_core::{Instant, SpinCounter, nanos};
 use slab::Slab;
 
 use super::clients::Clients;
-use super::{Reactor, Slot, SlotState};
+use super::{Reactor, Slot};
 use crate::server::outbox::Outbox;
 use crate::server::session::Schedule;
 use crate::server::source::Place;
@@ -103,10 +103,8 @@ impl Reactor {
                 continue;
             }
             let readers = self.slots.iter_mut().filter(|(_, entry)| entry.listener == at);
-            let moved = readers.filter_map(|(slot, entry)| match &mut entry.state {
-                SlotState::Open(open) => open.mark_published().then_some(slot),
-                _ => None,
-            });
+            let moved = readers
+                .filter_map(|(slot, entry)| entry.session()?.mark_published().then_some(slot));
             for slot in moved.collect::<Vec<_>>() {
                 self.activate(slot);
             }
@@ -156,7 +154,7 @@ impl Reactor {
     pub(super) fn arm_all(&mut self, now: Instant) -> bool {
         let mut moved = false;
         for slot in self.clients.all_active() {
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
+            if let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) {
                 // A session that is over is handled in its turn.
                 moved |= session.arm().unwrap_or(true);
             }
@@ -177,9 +175,7 @@ impl Reactor {
 fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) -> bool {
     for sessions in clients.by_client() {
         for &slot in sessions {
-            let Some(Slot { state: SlotState::Open(session), .. }) = slots.get_mut(slot) else {
-                continue;
-            };
+            let Some(session) = slots.get_mut(slot).and_then(Slot::session) else { continue };
             if !session.holds_off() && session.has_moved() {
                 return true;
             }

@@ -10,14 +10,14 @@ use bellwire_core::wire::RefuseCode;
 use bellwire_core::{Instant, Spin, SpinPolicy};
 
 use super::metrics;
-use super::{Reactor, Slot, SlotState};
+use super::{Reactor, Slot, SlotState, watch};
 use crate::ServerStats;
 use crate::server::handler::Handler;
 use crate::server::handshake::{PendingHandshake, Progress};
 use crate::server::session::ServerSession;
 use crate::server::source::{Place, Source};
 use crate::server::watch::Watch;
-use crate::transport::poll::{Events, Interest, Trigger};
+use crate::transport::poll::{Events, Trigger};
 use crate::transport::{Os, prelude::*};
 
 /// The most clients in the handshake at once.
@@ -88,8 +88,8 @@ impl Reactor {
         else {
             return false;
         };
-        let (interest, token) = (Interest::readable(Trigger::Level), Source::Socket(place).token());
-        let is_added = self.poller.add(handshake.arrived(), token, interest).is_ok();
+        let (channel, source) = (handshake.arrived(), Source::Socket(place));
+        let is_added = watch(&mut self.poller, channel, source, Trigger::Level).is_ok();
         if !is_added {
             let reason = "the provider cannot watch another client";
             self.turn_away(place, RefuseCode::Resources, reason);
@@ -242,29 +242,26 @@ impl Reactor {
     /// Watches a new session's doorbell and its client's process, and gives it its first turn.
     fn open(&mut self, slot: usize) {
         let poller = &mut self.poller;
-        let Some(Slot { listener, state: SlotState::Open(session), .. }) = self.slots.get(slot)
-        else {
-            return;
-        };
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        let listener = self.listeners.get(entry.listener);
+        let Some(session) = entry.session() else { return };
         let link = session.link();
-        if let Some(listener) = self.listeners.get(*listener) {
+        if let Some(listener) = listener {
             listener.store.watchers().join(link);
         }
         let place = Place::new(slot, session.id());
-        let (rung, lasting) =
-            (Interest::readable(Trigger::Edge), Interest::readable(Trigger::Level));
-        let watched = match link.event() {
-            Some(event) => poller.add(event.as_object(), Source::Doorbell(place).token(), rung),
-            None => Ok(()),
-        };
+        let watched = link.event().map_or(Ok(()), |event| {
+            watch(poller, event.as_object(), Source::Doorbell(place), Trigger::Edge)
+        });
         let watched = watched.and_then(|()| match link.process() {
             Some(process) => {
-                poller.add(process.as_object(), Source::Process(place).token(), lasting)
+                watch(poller, process.as_object(), Source::Process(place), Trigger::Level)
             }
             None => Ok(()),
         });
-        let client = session.client;
-        self.count(session.row, &ServerStats { admitted: 1, ..session.gauges() });
+        let (row, client) = (session.row, session.client);
+        let delta = ServerStats { admitted: 1, ..session.gauges() };
+        self.count(row, &delta);
         self.clients.activate(client, slot);
         if watched.is_err() {
             self.end(slot, EndReason::Gone);

@@ -94,9 +94,8 @@ impl Reactor {
 
     /// Sets whether the poller reports what arrives on a session's channel.
     pub(super) fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
-        let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(place.slot) else {
-            return Ok(());
-        };
+        let entry = self.slots.get_mut(place.slot);
+        let Some(session) = entry.and_then(Slot::session) else { return Ok(()) };
         let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
         let token = Source::Socket(place).token();
         Ok(self.poller.modify(session.link().arrived(), token, interest)?)

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
 use super::{Reactor, Slot, SlotState};
-use crate::ServerStats;
 use crate::server::source::Source;
 use crate::transport::poll::{Event, Events};
 use crate::transport::{Os, prelude::*};
@@ -48,7 +47,7 @@ impl Reactor {
         for entry in std::mem::take(&mut self.slots).into_iter().map(|(_, entry)| entry) {
             match entry.state {
                 SlotState::Open(session) => {
-                    self.close(*session, CloseReason::Stopping, ServerStats::default());
+                    self.close(*session, CloseReason::Stopping, None);
                 }
                 #[cfg(feature = "netipc")]
                 SlotState::Netipc(session) => self.close_netipc(*session, None),
@@ -97,10 +96,7 @@ impl Reactor {
 
     fn refuse_rest(&mut self) {
         for slot in self.slots_where(|state| matches!(state, SlotState::Open(_))) {
-            let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
-            else {
-                continue;
-            };
+            let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) else { continue };
             match session.refuse_rest(slot, &self.workers, &mut self.scratch) {
                 Ok(()) if session.is_departed() => self.finish_departed(slot),
                 Ok(()) => {}

@@ -3,7 +3,7 @@
 
 use bellwire_core::ServiceName;
 
-use super::{Reactor, Slot, SlotState};
+use super::{Reactor, Slot};
 use crate::Client;
 use crate::report::Observing;
 use crate::server::incidents::IncidentCause;
@@ -43,15 +43,13 @@ impl Reactor {
 
     /// Flushes a session's counters. Only an active session counts anything, so this is due when it stops being active.
     pub(super) fn flush_stats(&mut self, slot: usize) {
-        let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) else {
-            return;
-        };
-        let row = session.row;
-        if let Some(row) = self.shared.stats().services.get_mut(row) {
+        let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) else { return };
+        if let Some(row) = self.shared.stats().services.get_mut(session.row) {
             session.flush_stats(&mut row.stats);
         }
         if let Some(cause) = session.incident.take() {
-            let (service, caller) = (session.service(), session.caller().unwatched());
+            let (row, service) = (session.row, session.service);
+            let caller = session.caller.unwatched();
             self.note(row, service, Some(caller), cause);
         }
     }

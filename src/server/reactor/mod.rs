@@ -15,6 +15,7 @@ mod poll_budget;
 mod stalled_clients;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -129,6 +130,17 @@ enum SlotState {
     Gone,
 }
 
+impl Slot {
+    /// Returns its session, if that is open.
+    #[inline]
+    fn session(&mut self) -> Option<&mut ServerSession> {
+        match &mut self.state {
+            SlotState::Open(session) => Some(session),
+            _ => None,
+        }
+    }
+}
+
 impl Reactor {
     pub(super) fn new(
         config: ServerConfig,
@@ -138,17 +150,15 @@ impl Reactor {
     ) -> Result<Self, ServeError> {
         let chosen = Poller::choose(config.backend);
         let (mut poller, backend) = chosen.map_err(system("make what waits for clients"))?;
-        watch(&mut poller, shared.bell.as_object(), Source::Bell, Trigger::Edge)?;
+        let unwatched = system("watch for clients");
+        let bell = shared.bell.as_object();
+        watch(&mut poller, bell, Source::Bell, Trigger::Edge).map_err(&unwatched)?;
         for (at, listener) in listeners.iter().enumerate() {
             listener.store.connect(&shared.bell);
             let listens = listener.endpoint.listen(config.backlog);
             listens.map_err(system("listen for clients"))?;
-            watch(
-                &mut poller,
-                listener.endpoint.as_object(),
-                Source::Listener(at),
-                Trigger::Level,
-            )?;
+            let (endpoint, source) = (listener.endpoint.as_object(), Source::Listener(at));
+            watch(&mut poller, endpoint, source, Trigger::Level).map_err(&unwatched)?;
         }
         let notify = listeners::notify(&listeners, &mut poller);
         let outbox = Arc::new(Outbox::new(Arc::clone(&shared.bell)));
@@ -429,7 +439,7 @@ impl Reactor {
             return self.end(slot, EndReason::Gone);
         };
         if session.peer_gone() {
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot) {
+            if let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) {
                 // Both stay readable from now on and would wake this thread again and again.
                 let link = session.link();
                 let _ = self.poller.delete(link.arrived());
@@ -475,39 +485,36 @@ impl Reactor {
         if session.is_watched_for_stall {
             self.unread.retain(|place| place.slot != slot);
         }
-        let mut delta = ServerStats::default();
-        let reason = match why {
-            EndReason::Closed(_) | EndReason::Gone => CloseReason::Normal,
+        let (reason, cause) = match why {
+            EndReason::Closed(_) | EndReason::Gone => (CloseReason::Normal, None),
             EndReason::Fault(fault) => {
-                delta.poisoned = 1;
-                self.quotas.slow_down(session.caller().user, Os::now());
-                self.note_end(&session, IncidentCause::ProtocolViolation(fault));
-                CloseReason::Poisoned
+                self.quotas.slow_down(session.caller.user, Os::now());
+                (CloseReason::Poisoned, Some(IncidentCause::ProtocolViolation(fault)))
             }
-            EndReason::Unread => {
-                delta.unread = 1;
-                self.note_end(&session, IncidentCause::Unread);
-                CloseReason::Unread
-            }
+            EndReason::Unread => (CloseReason::Unread, Some(IncidentCause::Unread)),
         };
         let place = Place::new(slot, session.id());
         self.leave_process(place, session.pid());
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);
-        self.close(*session, reason, delta);
+        self.close(*session, reason, cause);
     }
 
-    /// Records what ends a session; it is counted with the rest of it.
-    fn note_end(&self, session: &ServerSession, cause: IncidentCause) {
-        let (service, caller) = (session.service(), session.caller().unwatched());
-        self.shared.note(service, Some(caller), cause);
-    }
-
-    /// Counts `delta` together with the session's own counters, so that an observer sees all of it or nothing.
-    fn close(&mut self, mut session: ServerSession, reason: CloseReason, mut delta: ServerStats) {
+    /// Records what ends the session, if that is an incident, and counts it together with the session's own counters, so that
+    /// an observer sees all of it or nothing.
+    fn close(
+        &mut self,
+        mut session: ServerSession,
+        reason: CloseReason,
+        cause: Option<IncidentCause>,
+    ) {
+        let mut delta = ServerStats::default();
+        if let Some(cause) = cause {
+            delta = cause.kind().one();
+            self.shared.note(session.service, Some(session.caller.unwatched()), cause);
+        }
         if let Some(cause) = session.incident.take() {
-            let (service, caller) = (session.service(), session.caller().unwatched());
-            self.note(session.row, service, Some(caller), cause);
+            self.note(session.row, session.service, Some(session.caller.unwatched()), cause);
         }
         let (row, gauges) = (session.row, session.gauges());
         let link = session.link();
@@ -555,13 +562,12 @@ impl Reactor {
             #[cfg(feature = "netipc")]
             self.answer_netipc(&done);
             // The slot may belong to another client by now.
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
-                if session.id() == done.session {
-                    match session.answer(&mut done, &self.workers) {
-                        Ok(()) => self.activate(slot),
-                        Err(why) => self.end(slot, why),
-                    }
-                }
+            let session = self.slots.get_mut(slot).and_then(Slot::session);
+            let session = session.filter(|session| session.id() == done.session);
+            match session.map(|session| session.answer(&mut done, &self.workers)) {
+                Some(Ok(())) => self.activate(slot),
+                Some(Err(why)) => self.end(slot, why),
+                None => {}
             }
             self.poll_budget.count_slow(&self.clients);
             let now = self.poll_budget.read();
@@ -573,10 +579,7 @@ impl Reactor {
     }
 
     fn session(&mut self, slot: usize) -> Option<&mut ServerSession> {
-        match self.slots.get_mut(slot) {
-            Some(Slot { state: SlotState::Open(session), .. }) => Some(session),
-            _ => None,
-        }
+        self.slots.get_mut(slot)?.session()
     }
 }
 
@@ -595,7 +598,6 @@ fn watch(
     what: Borrowed<'_>,
     source: Source,
     trigger: Trigger,
-) -> Result<(), ServeError> {
-    let added = poller.add(what, source.token(), Interest::readable(trigger));
-    added.map_err(system("watch for clients"))
+) -> io::Result<()> {
+    Ok(poller.add(what, source.token(), Interest::readable(trigger))?)
 }

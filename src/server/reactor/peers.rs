@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Reactor, Slot, SlotState};
+use super::{Reactor, watch};
 use crate::server::fd_budget::FdBudget;
 use crate::server::source::{Place, Source};
 use crate::transport::peer::Process;
-use crate::transport::poll::{Interest, Trigger};
+use crate::transport::poll::Trigger;
 use crate::transport::prelude::*;
 
 /// Unwatched sessions checked per arriving client.
@@ -68,8 +68,8 @@ impl Reactor {
     fn join_process(&mut self, place: Place, pid: u32, process: Process) {
         // Another process had this number; its end was not reported yet.
         self.remove_process(pid);
-        let interest = Interest::readable(Trigger::Level);
-        if self.poller.add(process.as_object(), Source::Peer(pid).token(), interest).is_err() {
+        let source = Source::Peer(pid);
+        if watch(&mut self.poller, process.as_object(), source, Trigger::Level).is_err() {
             return self.peers.unwatched.push_back(place);
         }
         self.peers.watched.insert(pid, Peer { process, places: vec![place] });
@@ -114,10 +114,7 @@ impl Reactor {
             if !self.is_current(place) {
                 continue;
             }
-            let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(place.slot)
-            else {
-                continue;
-            };
+            let Some(session) = self.session(place.slot) else { continue };
             let pid = session.pid();
             // The check closes its descriptor again; without a descriptor, it is impossible.
             let Some(process) = session.link().find_process() else {

@@ -54,8 +54,8 @@ const MAX_REFUSED: usize = 1024;
 /// The server's end of an open session.
 pub(super) struct ServerSession {
     driver: ServeDriver<Link, Attachment, ServerTrace>,
-    caller: Caller,
-    service: ServiceName,
+    pub(super) caller: Caller,
+    pub(super) service: ServiceName,
     /// A request that is arriving in parts, charged to the user's quota.
     arriving: Vec<u8>,
     arriving_charge: Charge,
@@ -213,14 +213,6 @@ impl ServerSession {
     #[inline]
     fn end(&self) -> &End<Link, ServerTrace> {
         self.driver.end()
-    }
-
-    pub(super) fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    pub(super) fn service(&self) -> ServiceName {
-        self.service
     }
 
     pub(super) fn id(&self) -> u64 {
