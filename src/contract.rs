@@ -72,6 +72,16 @@ impl Contract {
         }
     }
 
+    pub(crate) fn of_snapshot<T: Snapshot>() -> Self {
+        let service = const { ServiceName::constant(T::NAME) };
+        Self { service, method: T::METHOD, schema: T::SCHEMA, is_idempotent: true }
+    }
+
+    pub(crate) fn of_event<E: Event>() -> Self {
+        let service = const { ServiceName::constant(E::NAME) };
+        Self { service, method: E::METHOD, schema: E::SCHEMA, is_idempotent: true }
+    }
+
     /// Sets the [method](Service::METHOD).
     ///
     /// # Panics

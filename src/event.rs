@@ -1,12 +1,11 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bellwire_core::Limits;
 use bellwire_core::wire::BROADCAST_RECORDS;
 
 use crate::layout::{Layout, Type};
 use crate::publication::Publication;
-use crate::{Message, PublishError, Service};
+use crate::{Message, PublishError};
 
 /// A service that publishes events: its name and their type. Every subscriber gets each event, in order, or the exact count
 /// of those that it was too slow for.
@@ -41,7 +40,7 @@ pub trait Event: 'static {
     /// The version of the type: change it when the type changes.
     const METHOD: u32 = 1;
 
-    /// A fingerprint of the type: that of a service whose request is `()`. See [`Service::SCHEMA`].
+    /// A fingerprint of the type: that of a service whose request is `()`. See [`Service::SCHEMA`](crate::Service::SCHEMA).
     const SCHEMA: u64 = match Self::Message::LAYOUT {
         Some(message) => Type::schema(<() as Layout>::TYPE, message),
         None => 0,
@@ -50,6 +49,9 @@ pub trait Event: 'static {
     /// An event's contents.
     type Message: Message;
 }
+
+/// The memory of the largest ring of events.
+pub(crate) const LONGEST: u64 = (1 << 30) + BROADCAST_RECORDS as u64;
 
 /// Publishes events of `E`. It never waits for a subscriber: the oldest events are overwritten.
 ///
@@ -68,19 +70,6 @@ pub trait Event: 'static {
 pub struct EventPublisher<E: Event> {
     publication: Arc<Publication>,
     event: PhantomData<fn(&E)>,
-}
-
-/// The service behind events: its sessions pass the ring.
-#[derive(Debug)]
-pub(crate) struct Feed<E>(PhantomData<fn(&E)>);
-
-impl<E: Event> Service for Feed<E> {
-    const NAME: &'static str = E::NAME;
-    const METHOD: u32 = E::METHOD;
-    const SCHEMA: u64 = E::SCHEMA;
-    const IDEMPOTENT: bool = true;
-    type Request = ();
-    type Response = ();
 }
 
 impl<E: Event> EventPublisher<E> {
@@ -127,12 +116,4 @@ impl<E: Event> EventPublisher<E> {
     pub fn sent(&self) -> u64 {
         self.publication.generation()
     }
-}
-
-/// Returns the limits of a session that is passed a ring of any size, and one more.
-pub(crate) fn limits_for_events(limits: Limits) -> Limits {
-    let most = (1 << 30) + BROADCAST_RECORDS as u64;
-    let shared = limits.max_shared_bytes_per_session.saturating_add(2 * most);
-    let max_message = limits.max_message.max(most);
-    Limits { max_message, max_shared_bytes_per_session: shared, ..limits }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord, BroadcastRing, Role};
-use bellwire_core::{Geometry, ServiceName};
+use bellwire_core::{Geometry, Limits, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::broadcast::{OwnRing, PassedRing};
@@ -383,6 +383,13 @@ impl Publication {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the limits of a session that is passed `len` bytes of memory, and as many again before those are unmapped.
+pub(crate) fn limits_for(len: u64, limits: Limits) -> Limits {
+    let shared = limits.max_shared_bytes_per_session.saturating_add(len.saturating_mul(2));
+    let max_message = limits.max_message.max(len);
+    Limits { max_message, max_shared_bytes_per_session: shared, ..limits }
 }
 
 fn failed(len: usize, error: impl std::error::Error + Send + Sync + 'static) -> PublishError {

@@ -1,8 +1,6 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire_core::Limits;
-
 use crate::PublishError;
 use crate::publication::Publication;
 use crate::transport::prelude::*;
@@ -224,13 +222,7 @@ fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec
 /// The most memory of a ring for snapshots, in bytes.
 const RING_MEMORY: u64 = 4 << 20;
 
-/// Returns the limits of a session for snapshots of `T`: one of any size, or the ring, and one more in flight.
-pub(crate) fn limits_for<T: Snapshot>(limits: Limits) -> Limits {
-    let len = (T::MAX_LEN as u64).max(RING_MEMORY);
-    let shared = limits.max_shared_bytes_per_session.saturating_add(len.saturating_mul(2));
-    Limits {
-        max_message: limits.max_message.max(len),
-        max_shared_bytes_per_session: shared,
-        ..limits
-    }
+/// Returns the most bytes that are passed for snapshots of `T` at once: one of any size, or the ring.
+pub(crate) fn longest<T: Snapshot>() -> u64 {
+    (T::MAX_LEN as u64).max(RING_MEMORY)
 }

@@ -1,4 +1,5 @@
 use std::io;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
@@ -7,7 +8,8 @@ use bellwire_core::{Instant, PeerFault, Spin, nanos};
 
 use crate::broadcast::PeerRing;
 use crate::cache::LivenessCheck;
-use crate::event::{Event, Feed, limits_for_events};
+use crate::event::{Event, LONGEST};
+use crate::publication::limits_for;
 use crate::session::Fetched;
 use crate::trace::delivery::{ReaderTrace, Transfer};
 use crate::transport::object::Borrowed;
@@ -36,7 +38,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Subscriber<E: Event> {
-    pub(crate) client: Client<Feed<E>>,
+    pub(crate) client: Client<Dynamic>,
     place: Place,
     /// Whether the ring that the session has mapped is the one at `place`.
     is_following: bool,
@@ -48,6 +50,7 @@ pub struct Subscriber<E: Event> {
     liveness: LivenessCheck,
     spin: Spin,
     trace: ReaderTrace,
+    event: PhantomData<fn(&E)>,
 }
 
 /// Where a new subscriber starts.
@@ -180,7 +183,7 @@ impl<E: Event> Subscriber<E> {
 
     /// Creates a subscriber with a configuration other than the default.
     pub fn with_config(run_dir: &RunDir, start: Start, config: ClientConfig) -> Self {
-        Self::of_contract(run_dir, Contract::of::<Feed<E>>(), start, config)
+        Self::of_contract(run_dir, Contract::of_event::<E>(), start, config)
     }
 
     fn of_contract(
@@ -189,7 +192,7 @@ impl<E: Event> Subscriber<E> {
         start: Start,
         mut config: ClientConfig,
     ) -> Self {
-        config.lane.limits = limits_for_events(config.lane.limits);
+        config.lane.limits = limits_for(LONGEST, config.lane.limits);
         let spin = Spin::new(config.spin);
         Self {
             client: Client::of_contract(run_dir, contract, config),
@@ -201,6 +204,7 @@ impl<E: Event> Subscriber<E> {
             liveness: LivenessCheck::default(),
             spin,
             trace: ReaderTrace::default(),
+            event: PhantomData,
         }
     }
 

@@ -2,18 +2,16 @@ mod fetch;
 mod held;
 mod liveness;
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use bellwire_core::Instant;
 
-use crate::publisher::{Snapshot, limits_for};
+use crate::publication::limits_for;
+use crate::publisher::{Snapshot, longest};
 use crate::trace::delivery::ReaderTrace;
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
-use crate::{
-    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, Service, State,
-};
+use crate::{CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, State};
 pub use held::Current;
 use held::HeldSnapshot;
 pub(crate) use liveness::LivenessCheck;
@@ -39,7 +37,7 @@ pub(crate) use liveness::LivenessCheck;
 /// ```
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
-    pub(crate) client: Client<Fetch<T>>,
+    pub(crate) client: Client<Dynamic>,
     held: Option<HeldSnapshot<T>>,
     /// For the next snapshot that is copied; the buffer of the one before last.
     spare: Vec<u8>,
@@ -113,19 +111,6 @@ pub enum RefreshError<E: std::error::Error + 'static> {
     Call(#[from] CallError),
 }
 
-/// The call behind a snapshot service. Asking twice does no harm.
-#[derive(Debug)]
-pub(crate) struct Fetch<T>(PhantomData<fn(&T)>);
-
-impl<T: Snapshot> Service for Fetch<T> {
-    const NAME: &'static str = T::NAME;
-    const METHOD: u32 = T::METHOD;
-    const SCHEMA: u64 = T::SCHEMA;
-    const IDEMPOTENT: bool = true;
-    type Request = ();
-    type Response = ();
-}
-
 impl SnapshotCache<Dynamic> {
     /// Creates a cache of snapshots that are known only at run time.
     pub fn with_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
@@ -141,12 +126,12 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Creates a cache with a configuration other than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
-        Self::of_contract(run_dir, Contract::of::<Fetch<T>>(), config)
+        Self::of_contract(run_dir, Contract::of_snapshot::<T>(), config)
     }
 
     fn of_contract(run_dir: &RunDir, contract: Contract, mut config: ClientConfig) -> Self {
         let timeout = config.timeout;
-        config.lane.limits = limits_for::<T>(config.lane.limits);
+        config.lane.limits = limits_for(longest::<T>(), config.lane.limits);
         Self {
             client: Client::of_contract(run_dir, contract, config),
             held: None,

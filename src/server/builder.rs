@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use bellwire_core::ServiceName;
 use bellwire_core::wire::STATS_METHOD;
-use bellwire_core::{Limits, ServiceName};
 
 #[cfg(feature = "tokio")]
 use super::awaited;
@@ -19,10 +19,9 @@ use super::reactor::Reactor;
 use super::{
     Answers, Caller, Incident, IncidentHook, Listener, Server, Shared, own_thread, system,
 };
-use crate::cache::Fetch;
-use crate::event::{Feed, limits_for_events};
-use crate::publication::Publication;
-use crate::publisher::limits_for;
+use crate::event::LONGEST;
+use crate::publication::{Publication, limits_for};
+use crate::publisher::longest;
 use crate::stats::Published;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{BindError, Endpoint};
@@ -269,8 +268,7 @@ impl ServerBuilder {
         handler: Handler,
     ) -> Result<&mut Self, ServeError> {
         let store = store(contract.service)?;
-        let limits = self.quotas.bound(self.config.lane.limits);
-        self.open(contract, handler, store, limits)?;
+        self.open(contract, handler, store, 0)?;
         Ok(self)
     }
 
@@ -279,7 +277,7 @@ impl ServerBuilder {
     /// # Errors
     /// Like [`ServerBuilder::serve`].
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
-        self.publish_contract(&Contract::of::<Fetch<T>>())
+        self.publish_contract(&Contract::of_snapshot::<T>())
     }
 
     /// Publishes snapshots that are known only at run time, like [`ServerBuilder::publish`].
@@ -298,9 +296,8 @@ impl ServerBuilder {
         contract: &Contract,
     ) -> Result<Publisher<T>, ServeError> {
         let store = store(contract.service)?;
-        let limits = limits_for::<T>(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(contract, handler, Arc::clone(&store), limits)?;
+        self.open(contract, handler, Arc::clone(&store), longest::<T>())?;
         #[cfg(feature = "netipc")]
         self.enable_netipc(T::netipc().map(netipc::Translation::snapshot))?;
         Ok(Publisher::new(store))
@@ -313,7 +310,7 @@ impl ServerBuilder {
     /// # Errors
     /// Like [`ServerBuilder::serve`].
     pub fn events<E: EventService>(&mut self, depth: u64) -> Result<EventPublisher<E>, ServeError> {
-        self.publish_events(&Contract::of::<Feed<E>>(), depth)
+        self.publish_events(&Contract::of_event::<E>(), depth)
     }
 
     /// Serves events that are known only at run time, like [`ServerBuilder::events`].
@@ -336,9 +333,8 @@ impl ServerBuilder {
         let store = store(contract.service)?;
         let made = store.set_depth(depth).map_err(io::Error::other);
         made.map_err(system("make the memory for events"))?;
-        let limits = limits_for_events(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(contract, handler, Arc::clone(&store), limits)?;
+        self.open(contract, handler, Arc::clone(&store), LONGEST)?;
         Ok(EventPublisher::new(store))
     }
 
@@ -386,12 +382,13 @@ impl ServerBuilder {
         Ok(Server { shared, drain_timeout, reactor: Some(reactor), owner_process })
     }
 
+    /// Opens an endpoint. `passed` is how many bytes of what is published its sessions pass at once.
     fn open(
         &mut self,
         &Contract { service, method, schema, .. }: &Contract,
         handler: Handler,
         store: Arc<Publication>,
-        limits: Limits,
+        passed: u64,
     ) -> Result<(), ServeError> {
         if !self.owner_process.is_owner_process() {
             return Err(ServeError::Forked);
@@ -415,6 +412,7 @@ impl ServerBuilder {
         inherited.map(|at| self.inherited.swap_remove(at));
         let token = self.config.token.map(Token::to_bytes);
         let features = trace::FEATURES;
+        let limits = limits_for(passed, self.quotas.bound(self.config.lane.limits));
         let admission = bellwire_core::handshake::Admission {
             service,
             method,
