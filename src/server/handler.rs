@@ -12,7 +12,7 @@ use super::watch::Watch;
 use crate::publication::Publication;
 use crate::trace::handling;
 use crate::transport::peer::User;
-use crate::{Dynamic, HandlerError, Malformed, Message, Payload, Service, payload, reason};
+use crate::{Dynamic, HandlerError, Message, Payload, Service, payload, reason};
 
 /// The caller, as the system reported it when the session was opened, and whether it still waits.
 ///
@@ -79,6 +79,9 @@ pub(super) enum Handler {
     Snapshot(Arc<Publication>),
 }
 
+/// The status of an answer; an error if it is not the handler's own.
+pub(super) type Handled = Result<Status, Status>;
+
 /// A type-erased handler.
 pub(super) trait Call: Send + Sync {
     /// Answers a request; `answer` is initially empty.
@@ -117,10 +120,7 @@ impl Request<'_> {
             Self::Mapped(payload) => M::from_payload(payload),
         };
         // Not `map_err`, which moves a small request once more, in pieces other than those it was written in.
-        match decoded {
-            Ok(request) => Ok(request),
-            Err(malformed) => Err(malformed_status(&malformed, answer)),
-        }
+        decoded.map_err(|malformed| answer.refuse(&malformed.to_string()))
     }
 }
 
@@ -194,6 +194,13 @@ impl Answer {
         Status::Failed
     }
 
+    /// Makes the answer to a request for which no handler runs, and returns its status.
+    #[cold]
+    pub(super) fn refuse(&mut self, reason: &str) -> Status {
+        self.explain(reason);
+        Status::Malformed
+    }
+
     /// Makes a sentence the answer.
     pub(super) fn explain(&mut self, reason: &str) {
         self.bytes.clear();
@@ -253,13 +260,10 @@ where
         request: Request<'_>,
         answer: &mut Answer,
         decoded: impl FnOnce(),
-    ) -> Status {
-        let request = match request.decode(answer) {
-            Ok(request) => request,
-            Err(status) => return status,
-        };
+    ) -> Handled {
+        let request = request.decode(answer)?;
         decoded();
-        answer.respond((self.function)(caller, request))
+        Ok(answer.respond((self.function)(caller, request)))
     }
 }
 
@@ -292,8 +296,8 @@ where
 {
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
         guarded(answer, |answer| match (self.0)(caller, request.bytes(), &mut answer.bytes) {
-            Ok(()) => Status::Ok,
-            Err(error) => answer.fail(&error),
+            Ok(()) => Ok(Status::Ok),
+            Err(error) => Err(answer.fail(&error)),
         })
     }
 
@@ -317,8 +321,8 @@ where
 /// Runs the code that answers a call. If a handler, or a message's encoding or decoding, panics, only that call
 /// fails. As with a panicking thread, keeping shared state consistent is the handler's responsibility.
 #[inline]
-pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Status) -> Status {
-    let ended = catch_unwind(AssertUnwindSafe(|| run(answer)));
+pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Handled) -> Status {
+    let ended = catch_unwind(AssertUnwindSafe(|| run(answer).unwrap_or_else(|status| status)));
     ended.unwrap_or_else(|payload| {
         discard(payload);
         answer.clear();
@@ -333,10 +337,4 @@ pub(super) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(nested) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(nested);
     }
-}
-
-#[cold]
-fn malformed_status(malformed: &Malformed, answer: &mut Answer) -> Status {
-    answer.explain(&malformed.to_string());
-    Status::Malformed
 }
