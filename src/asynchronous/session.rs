@@ -60,7 +60,7 @@ pub struct AsyncSession<S: Service> {
 /// A call or a batch that was sent.
 struct Answer<'a, S: Service, R> {
     shared: &'a Shared<S>,
-    kind: Kind<S, R>,
+    kind: &'a Kind<S, R>,
     ticket: Ticket,
     limit: Limit,
     /// Whether sending it was the first poll.
@@ -252,10 +252,8 @@ where
     pub async fn flush(&self, timeout: Duration) -> Result<(), CallError> {
         let Some((number, position)) = self.shared.lock().begin_flush() else { return Ok(()) };
         let _flush = OnDrop(|| self.shared.lock().end_flush(number));
-        let flushed = poll_fn(|context| {
-            let ended = self.shared.lock().poll_flush((number, position), context.waker());
-            ended.map_or(Poll::Pending, Poll::Ready)
-        });
+        let place = (number, position);
+        let flushed = poll_fn(|context| self.shared.lock().poll_flush(place, context.waker()));
         let flushed = tokio::time::timeout(timeout, flushed).await;
         flushed.unwrap_or(Err(CallError::Deadline { executed: Executed::Maybe }))
     }
@@ -326,7 +324,7 @@ where
 
     fn answer<R>(
         &self,
-        kind: Kind<S, R>,
+        kind: &'static Kind<S, R>,
         ticket: Ticket,
         limit: Limit,
         was_polled: bool,

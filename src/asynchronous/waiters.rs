@@ -1,7 +1,7 @@
 //! The tasks that wait for an answer, by the ticket of their request.
 
 use std::mem::{replace, take};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use bellwire_core::call::Ticket;
 use foldhash::fast::FixedState;
@@ -28,15 +28,6 @@ struct Slot<R> {
     waker: Option<Waker>,
     is_timed: bool,
     answer: Option<Result<R, CallError>>,
-}
-
-/// The result of polling.
-pub(super) enum AnswerState<R> {
-    /// The task is woken when there is an answer.
-    Waits,
-    Answered(Result<R, CallError>),
-    /// It does not wait here, or no longer does.
-    Unknown,
 }
 
 /// Slots that the first request allocates.
@@ -146,21 +137,27 @@ impl<R> Waiters<R> {
         slots.filter(|slot| slot.ticket.is_some() && slot.answer.is_none())
     }
 
-    /// Polls for an answer, by a task that has a timer or will set one now (`is_timed`).
+    /// Polls for an answer, by a task that has a timer or will set one now (`is_timed`), and that is woken when there is one.
+    /// Returns `None` if it does not wait here, or no longer does.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as of `answer`")]
-    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker, is_timed: bool) -> AnswerState<R> {
-        let Some(slot) = self.find(ticket) else { return AnswerState::Unknown };
+    pub(super) fn ask(
+        &mut self,
+        ticket: Ticket,
+        waker: &Waker,
+        is_timed: bool,
+    ) -> Option<Poll<Result<R, CallError>>> {
+        let slot = self.find(ticket)?;
         if let Some(answer) = slot.answer.take() {
             self.free(ticket);
-            return AnswerState::Answered(answer);
+            return Some(Poll::Ready(answer));
         }
         slot.is_timed |= is_timed;
         match &mut slot.waker {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        AnswerState::Waits
+        Some(Poll::Pending)
     }
 
     /// Returns whether it had no answer yet.
@@ -218,8 +215,8 @@ mod tests {
 
     fn answered(waiters: &mut Waiters<u64>, ticket: Ticket) -> Option<u64> {
         match waiters.ask(ticket, Waker::noop(), false) {
-            AnswerState::Answered(answer) => answer.ok(),
-            AnswerState::Waits | AnswerState::Unknown => None,
+            Some(Poll::Ready(answer)) => answer.ok(),
+            Some(Poll::Pending) | None => None,
         }
     }
 

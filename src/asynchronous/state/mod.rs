@@ -3,13 +3,13 @@
 mod shared;
 mod turn;
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use bellwire_core::Instant;
 use bellwire_core::call::Ticket;
 use bellwire_core::drive::SpinPoll;
 
-use super::waiters::{AnswerState, Waiters};
+use super::waiters::Waiters;
 use crate::session::{Answered, ArrivedBatch, Packed};
 use crate::transport::{Os, prelude::*};
 use crate::{Backpressure, CallError, Executed, Service, Session};
@@ -75,22 +75,14 @@ pub(super) struct Kind<S: Service, R> {
 type Taken<R> = Result<Option<Answered<R>>, CallError>;
 
 impl<S: Service> Kind<S, S::Response> {
-    pub(super) const CALL: Self =
-        Self { waiters: |state| &mut state.calls, take: Session::try_reply };
+    pub(super) const CALL: &'static Self =
+        &Self { waiters: |state| &mut state.calls, take: Session::try_reply };
 }
 
 impl<S: Service> Kind<S, ArrivedBatch> {
-    pub(super) const BATCH: Self =
-        Self { waiters: |state| &mut state.batches, take: Session::try_arrived_batch };
+    pub(super) const BATCH: &'static Self =
+        &Self { waiters: |state| &mut state.batches, take: Session::try_arrived_batch };
 }
-
-impl<S: Service, R> Clone for Kind<S, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: Service, R> Copy for Kind<S, R> {}
 
 impl<S: Service> State<S> {
     fn new(session: Session<S>) -> Self {
@@ -189,7 +181,7 @@ impl<S: Service> State<S> {
     /// Polls a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
     fn poll_for<R>(
         &mut self,
-        kind: Kind<S, R>,
+        kind: &Kind<S, R>,
         ticket: Ticket,
         woken: &mut Vec<Waker>,
     ) -> Option<Result<R, CallError>> {
@@ -259,22 +251,20 @@ impl<S: Service> State<S> {
         &mut self,
         (number, position): (u64, u64),
         waker: &Waker,
-    ) -> Option<Result<(), CallError>> {
-        if !self.session.link().is_owner_process() {
-            return Some(Err(CallError::Forked));
-        }
+    ) -> Poll<Result<(), CallError>> {
+        self.session.check_owner()?;
         if self.session.drive.has_taken(position) {
-            return Some(Ok(()));
+            return Poll::Ready(Ok(()));
         }
         if self.over.is_some() {
-            return Some(Err(self.why_over(Executed::Maybe)));
+            return Poll::Ready(Err(self.why_over(Executed::Maybe)));
         }
         match self.flushes.iter_mut().find(|flush| flush.number == number) {
             Some(flush) => flush.waker.clone_from(waker),
             None => self.flushes.push(Flush { number, position, waker: waker.clone() }),
         }
         self.wake_driver();
-        None
+        Poll::Pending
     }
 
     /// Forgets a task that waits no longer.
@@ -283,9 +273,7 @@ impl<S: Service> State<S> {
     }
 
     fn may_send(&self) -> Result<(), CallError> {
-        if !self.session.link().is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.session.check_owner()?;
         if self.over.is_some() { Err(self.why_over(Executed::No)) } else { Ok(()) }
     }
 
@@ -305,20 +293,17 @@ impl<S: Service> State<S> {
 
     fn answer<R>(
         &mut self,
-        kind: Kind<S, R>,
+        kind: &Kind<S, R>,
         ticket: Ticket,
         waker: &Waker,
         is_timed: bool,
-    ) -> Option<Result<R, CallError>> {
-        match (kind.waiters)(self).ask(ticket, waker, is_timed) {
-            AnswerState::Waits => None,
-            AnswerState::Answered(answer) => Some(answer),
-            AnswerState::Unknown => Some(Err(self.why_over(Executed::Maybe))),
-        }
+    ) -> Poll<Result<R, CallError>> {
+        let asked = (kind.waiters)(self).ask(ticket, waker, is_timed);
+        asked.unwrap_or_else(|| Poll::Ready(Err(self.why_over(Executed::Maybe))))
     }
 
     /// Abandons an answer.
-    pub(super) fn forget<R>(&mut self, kind: Kind<S, R>, ticket: Ticket) {
+    pub(super) fn forget<R>(&mut self, kind: &Kind<S, R>, ticket: Ticket) {
         if (kind.waiters)(self).forget(ticket) {
             self.session.abandon(ticket);
         }

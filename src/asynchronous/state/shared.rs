@@ -1,7 +1,7 @@
 //! The state behind its lock, and what is done without it.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use bellwire_core::call::Ticket;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
@@ -50,7 +50,7 @@ impl<S: Service> Shared<S> {
     /// flight looks for the answer itself for a moment, which takes no switch between tasks.
     pub(in crate::asynchronous) fn poll_answer<R>(
         &self,
-        kind: Kind<S, R>,
+        kind: &Kind<S, R>,
         ticket: Ticket,
         waker: &Waker,
         is_timed: bool,
@@ -68,9 +68,9 @@ impl<S: Service> Shared<S> {
         }
         let is_timed = is_timed || !state.spins || !self.is_driven();
         match state.answer(kind, ticket, waker, is_timed) {
-            Some(answer) => Polled::Answered(answer),
-            None if is_timed => Polled::NeedsTimer,
-            None => {
+            Poll::Ready(answer) => Polled::Answered(answer),
+            Poll::Pending if is_timed => Polled::NeedsTimer,
+            Poll::Pending => {
                 if self.wakes_by_request {
                     state.wake_driver();
                 }
