@@ -387,9 +387,7 @@ impl<E: Event> Subscriber<E> {
     /// Opens a session, or has the next ring mapped, as far as possible without blocking.
     #[cold]
     fn advance(&mut self) -> Result<bool, SubscribeError> {
-        if !self.client.is_owner_process() {
-            return Err(CallError::Forked.into());
-        }
+        self.client.check_owner()?;
         if self.is_following && self.next_ring.is_none() {
             // What it published before it ended comes first.
             if self.take()? {
@@ -402,19 +400,12 @@ impl<E: Event> Subscriber<E> {
         if self.client.session().is_none() {
             self.client.refresh();
         }
-        match self.follow() {
-            Ok(()) => {}
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => self.leave(),
-            Err(CallError::Declined { .. }) => {
-                self.client.defer();
+        if let Err(error) = self.follow() {
+            let left = self.client.leave_after(error);
+            if self.client.session().is_none() {
                 self.unfollow();
             }
-            Err(error) => {
-                if error.is_session_fatal() {
-                    self.leave();
-                }
-                return Err(error.into());
-            }
+            left?;
         }
         Ok(self.take()? || self.pending.is_some())
     }

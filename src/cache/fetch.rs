@@ -17,9 +17,7 @@ const MAX_FOLLOWED: u64 = 16;
 
 impl<T: Snapshot> SnapshotCache<T> {
     pub(super) fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        if !self.client.is_owner_process() {
-            return Err(CallError::Forked.into());
-        }
+        self.client.check_owner()?;
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
             self.client.lost();
         }
@@ -91,22 +89,10 @@ impl<T: Snapshot> SnapshotCache<T> {
             Ok(Fetched::Found(found)) => self.take(found),
             Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
             Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
-                self.client.lost();
-                self.seen = None;
-                Ok(Refreshed::Unavailable)
-            }
-            Err(CallError::Declined { .. }) => {
-                // The provider is stopping or overloaded: nothing on the board will signal when to retry.
-                self.client.defer();
-                self.seen = None;
-                Ok(Refreshed::Unavailable)
-            }
             Err(error) => {
-                if error.is_session_fatal() {
-                    self.client.lost();
-                }
-                Err(error.into())
+                self.client.leave_after(error)?;
+                self.seen = None;
+                Ok(Refreshed::Unavailable)
             }
         }
     }

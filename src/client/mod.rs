@@ -379,9 +379,7 @@ impl<S: Service> Client<S> {
         until: &mut Deadline,
         call: impl FnOnce(&mut Session<S>, &mut Deadline) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        if !self.is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.check_owner()?;
         if !error.is_session_fatal() {
             if matches!(error, CallError::Deadline { .. }) {
                 self.close_if_stalled();
@@ -411,9 +409,7 @@ impl<S: Service> Client<S> {
     /// Takes one step towards a session and hands it out; returns `None` while one is being opened.
     #[cfg(feature = "tokio")]
     pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
-        if !self.is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.check_owner()?;
         self.advance(Os::now());
         match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
             Phase::Ready(session) => Ok(Some(*session)),
@@ -445,11 +441,29 @@ impl<S: Service> Client<S> {
     }
 
     /// Drops a session whose provider is overloaded, and schedules a retry.
-    pub(crate) fn defer(&mut self) {
+    fn defer(&mut self) {
         let deferrals = self.deferrals.saturating_add(1);
         self.lost();
         self.deferrals = deferrals;
         self.backoff.failed(Os::now());
+    }
+
+    /// Drops a session that failed so, if it is over or its provider declined: that is stopping or overloaded, and nothing on
+    /// the board will signal when to retry.
+    ///
+    /// # Errors
+    /// Returns any other error.
+    pub(crate) fn leave_after(&mut self, error: CallError) -> Result<(), CallError> {
+        match error {
+            CallError::Declined { .. } => self.defer(),
+            CallError::PeerGone { .. } | CallError::Closed { .. } => self.lost(),
+            CallError::ProtocolViolation(_) => {
+                self.lost();
+                return Err(error);
+            }
+            error => return Err(error),
+        }
+        Ok(())
     }
 
     /// Returns whether the pause before the next attempt has to pass. A provider that declined once may have stopped, and its
@@ -540,15 +554,17 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns whether this is the process that created the client, not a forked child.
-    pub(crate) fn is_owner_process(&self) -> bool {
+    fn is_owner_process(&self) -> bool {
         self.owner_process.is_owner_process()
+    }
+
+    pub(crate) fn check_owner(&self) -> Result<(), CallError> {
+        if self.is_owner_process() { Ok(()) } else { Err(CallError::Forked) }
     }
 
     /// Steps until a session is open, waiting for the provider's answers.
     pub(crate) fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
-        if !self.is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.check_owner()?;
         loop {
             self.advance(deadline);
             let connecting = match &self.phase {

@@ -136,9 +136,7 @@ impl<S: Service> Session<S> {
 
     /// Poisons the session for a protocol violation on the control socket.
     pub(super) fn check_link(&mut self) -> Result<(), CallError> {
-        if !self.link().is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.check_owner()?;
         match self.drive.port().fault() {
             Some(fault) => Err(self.drive.end_mut().fail(fault).into()),
             None => Ok(()),

@@ -330,9 +330,7 @@ impl<S: Service> Session<S> {
 
     /// Returns `None`, or the error of a session that is over.
     fn nothing<T>(&self) -> Result<Option<T>, CallError> {
-        if !self.link().is_owner_process() {
-            return Err(CallError::Forked);
-        }
+        self.check_owner()?;
         self.drive.ended_waiting().map_or(Ok(None), |ended| Err(ended.into()))
     }
 

@@ -54,7 +54,7 @@ impl<S: Service> Session<S> {
     /// [`CallError::Deadline`] after waiting for room in vain, [`CallError::WouldBlock`] with [`Backpressure::Fail`](crate::Backpressure::Fail);
     /// [`CallError`] of a session that is over. No handler runs for the request.
     pub fn post(&mut self, request: &S::Request) -> Result<(), CallError> {
-        self.check_here()?;
+        self.check_owner()?;
         match self.write::<true>(request) {
             Ok(_) => {
                 self.publish();
@@ -70,7 +70,7 @@ impl<S: Service> Session<S> {
 
     #[inline]
     pub(super) fn post_bytes(&mut self, request: &[u8]) -> Result<(), CallError> {
-        self.check_here()?;
+        self.check_owner()?;
         self.post_waiting(request.into())
     }
 
@@ -84,7 +84,7 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Result<(), CallError> {
-        self.check_here()?;
+        self.check_owner()?;
         let (shape, sent) = self.with_batch(requests, |session, batch| match batch {
             Ok(batch) => session.post_waiting(batch),
             Err(error) => Err(session.unsent(error)),
@@ -118,7 +118,7 @@ impl<S: Service> Session<S> {
 
     /// A child of fork would write to memory that no process reads, and get no error.
     #[inline]
-    fn check_here(&self) -> Result<(), CallError> {
+    pub(crate) fn check_owner(&self) -> Result<(), CallError> {
         if self.link().is_owner_process() { Ok(()) } else { Err(CallError::Forked) }
     }
 
