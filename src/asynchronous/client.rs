@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as Turn, Notify};
@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::AsyncSession;
 use super::session::Limit;
+use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::ready::Ready;
@@ -295,15 +296,18 @@ where
 
 /// Steps until a session is open.
 async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, CallError> {
-    loop {
-        if let Some(session) = client.step()? {
-            return Ok(session);
+    let mut wakeup = Wakeup::default();
+    poll_fn(|context| {
+        loop {
+            if let Some(session) = client.step()? {
+                return Poll::Ready(Ok(session));
+            }
+            // The client itself notices the handshake's deadline.
+            let due = client.due();
+            ready!(wakeup.poll(client, due, context))?;
         }
-        let Some((arrived, until)) = client.waits_for() else { continue };
-        let ready = Ready::watch(arrived).map_err(|error| unwatched(client.service(), &error))?;
-        // The client itself notices the handshake's deadline.
-        let _ = timeout_at(at(until), poll_fn(|context| ready.poll_rung(context))).await;
-    }
+    })
+    .await
 }
 
 /// Converts to the time of the runtime.

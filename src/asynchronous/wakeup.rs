@@ -6,10 +6,11 @@ use bellwire_core::Instant;
 use tokio::time::{Sleep, sleep_until};
 
 use super::client::at;
+use crate::client::arrival::unwatched;
 use crate::transport::ready::Ready;
-use crate::{CallError, Client, ErrorKind, Service};
+use crate::{CallError, Client, Service};
 
-/// Wakes a task that waits for what a provider publishes: by the descriptor of its session, or of an absent provider, or at a
+/// Wakes a task that waits for a provider to answer, to publish or to come up: by the descriptor of its session, or of an absent provider, or at a
 /// time.
 #[derive(Debug, Default)]
 pub(super) struct Wakeup {
@@ -26,10 +27,8 @@ impl Wakeup {
         due: Option<Instant>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), CallError>> {
-        self.poll_io(client, due, context).map_err(|error| {
-            let reason = format!("cannot wait for the provider in this runtime: {error}").into();
-            CallError::Connect { service: client.service(), kind: ErrorKind::System, reason }
-        })
+        let polled = self.poll_io(client, due, context);
+        polled.map_err(|error| unwatched(client.service(), &error))
     }
 
     fn poll_io<S: Service>(

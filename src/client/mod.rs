@@ -13,8 +13,6 @@ use crate::connect::{Connecting, Progress};
 use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::OwnerProcess;
-#[cfg(feature = "tokio")]
-use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
 use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
 use cancel::Cancel;
@@ -422,15 +420,6 @@ impl<S: Service> Client<S> {
                 self.phase = connecting;
                 Ok(None)
             }
-        }
-    }
-
-    /// Returns what signals that the next step is due, and when it is due in any case.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn waits_for(&self) -> Option<(Borrowed<'_>, Instant)> {
-        match &self.phase {
-            Phase::Connecting(connecting) => Some((connecting.arrived(), connecting.due())),
-            _ => None,
         }
     }
 
