@@ -91,11 +91,7 @@ impl Publication {
         let label = format!("bellwire-board-{name}");
         let (board, passed_board) = OwnRegion::create(&label, BOARD_SIZE, |board| {
             board.write(0, header.as_bytes());
-            board.store_u64(
-                BoardWord::State.offset(),
-                BoardState::Serving as u64,
-                Ordering::Relaxed,
-            );
+            store(board, BoardWord::State, BoardState::Serving as u64, Ordering::Relaxed);
         })?;
         let record = trace::session(name, 0, header.created(), Role::Server, None);
         let inner = Inner {
@@ -195,15 +191,11 @@ impl Publication {
     /// Notifies watchers that nothing more will be published.
     pub(crate) fn stop(&self) {
         let inner = self.lock();
-        inner.board.store_u64(
-            BoardWord::State.offset(),
-            BoardState::Stopped as u64,
-            Ordering::Release,
-        );
+        store(&inner.board, BoardWord::State, BoardState::Stopped as u64, Ordering::Release);
         // The word on which watchers park must change, or a watcher that is about to sleep would miss this. One that
         // requests this generation finds the session closed.
         let moved = inner.generation + 1;
-        inner.board.store_u64(BoardWord::Generation.offset(), moved, Ordering::Release);
+        store(&inner.board, BoardWord::Generation, moved, Ordering::Release);
         self.wake_watchers(&inner.board);
     }
 
@@ -332,7 +324,7 @@ impl Publication {
         let ring = ring.map_err(|error| failed(payload, error))?;
         let word = ring.ring().to_wire();
         // Release: a reader that sees it may ask for it, and waits for the lock until it is there.
-        inner.board.store_u64(BoardWord::Ring.offset(), word, Ordering::Release);
+        store(&inner.board, BoardWord::Ring, word, Ordering::Release);
         // Only now: a reader that comes to the end finds the next ring on the board.
         if let Some(mut old) = inner.ring.replace(ring) {
             old.end(number);
@@ -348,7 +340,7 @@ impl Publication {
     #[inline]
     fn announce(&self, inner: &mut Inner) {
         // Release: a reader that sees the generation finds the snapshot or event.
-        inner.board.store_u64(BoardWord::Generation.offset(), inner.generation, Ordering::Release);
+        store(&inner.board, BoardWord::Generation, inner.generation, Ordering::Release);
         if inner.awaiting > 0 {
             self.wake_reactor();
         }
@@ -383,6 +375,11 @@ impl Publication {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[inline]
+fn store(board: &OwnRegion, word: BoardWord, value: u64, order: Ordering) {
+    board.store_u64(word.offset(), value, order);
 }
 
 /// Returns the limits of a session that is passed `len` bytes of memory, and as many again before those are unmapped.

@@ -6,17 +6,13 @@
 //! use bellwire::transport;
 //! ```
 
-#[cfg(not(windows))]
-#[allow(
+#![allow(
     unreachable_pub,
     unused_imports,
     reason = "which of it is reached depends on the features"
 )]
+
+#[cfg(not(windows))]
 pub use bellwire_memfd::{Linux as Os, *};
 #[cfg(windows)]
-#[allow(
-    unreachable_pub,
-    unused_imports,
-    reason = "which of it is reached depends on the features"
-)]
 pub use bellwire_win::{Windows as Os, *};

@@ -11,9 +11,5 @@ pub(crate) mod roles;
 pub(crate) mod services;
 pub(crate) mod spawn;
 pub(crate) mod test_server;
-#[allow(
-    unreachable_pub,
-    reason = "public for the library, which names the platform's transport in this file"
-)]
 #[path = "../../src/transport.rs"]
 pub(crate) mod transport;

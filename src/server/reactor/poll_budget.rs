@@ -28,6 +28,7 @@ const AWAY_FOR_MESSAGE: Duration = Duration::from_micros(50);
 const KEEPS_FOR: u32 = 16;
 
 /// The work since the last poll.
+#[derive(Default)]
 pub(super) struct PollBudget {
     polled: Instant,
     work: usize,
@@ -47,17 +48,7 @@ pub(super) struct PollBudget {
 impl PollBudget {
     pub(super) fn new() -> Self {
         let now = Os::now();
-        Self {
-            polled: now,
-            work: 0,
-            read: now,
-            unseen: 0,
-            rounds: 0,
-            is_slow: false,
-            is_due: false,
-            away: Duration::ZERO,
-            keeps_until: None,
-        }
+        Self { polled: now, read: now, ..Self::default() }
     }
 
     /// Returns whether messages have recently been so slow that the clock is read after each.
