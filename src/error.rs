@@ -372,9 +372,6 @@ pub enum ConnectError {
     /// The provider closed the connection during the handshake.
     #[error("the provider closed the connection during the handshake")]
     Closed,
-    /// Another thread cancelled the attempt.
-    #[error("cancelled")]
-    Cancelled,
     /// A system call failed.
     #[error("{doing}: {source}")]
     System {
@@ -403,7 +400,6 @@ impl ConnectError {
             Self::Protocol { .. } => ErrorKind::ProtocolViolation,
             Self::Deadline => ErrorKind::Deadline,
             Self::Closed => ErrorKind::PeerGone,
-            Self::Cancelled => ErrorKind::Cancelled,
             Self::System { .. } => ErrorKind::System,
         }
     }

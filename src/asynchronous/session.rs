@@ -107,7 +107,7 @@ where
     /// Starts the driver of a session that has a descriptor to poll.
     pub(super) fn start(session: Session<S>, timeout: Duration) -> io::Result<Self> {
         let ready = Ready::watch(session.pollable()?)?;
-        let backpressure = session.chosen_backpressure();
+        let backpressure = session.backpressure;
         let shared = Arc::new(Shared::new(session, &Handle::current()));
         let driver = tokio::spawn(Driver::new(Arc::downgrade(&shared), ready));
         let _ = shared.driver.set(driver.abort_handle());

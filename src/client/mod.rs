@@ -465,7 +465,7 @@ impl<S: Service> Client<S> {
     fn close_if_stalled(&mut self) {
         if let Phase::Ready(session) = &mut self.phase {
             if session.is_peer_stalled() {
-                session.set_close_reason(CloseReason::Unread);
+                session.close = CloseReason::Unread;
                 self.lost();
             }
         }

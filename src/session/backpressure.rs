@@ -124,11 +124,6 @@ impl<S: Service> Session<S> {
         WithBackpressure { session: self, before }
     }
 
-    #[cfg(feature = "tokio")]
-    pub(crate) fn chosen_backpressure(&self) -> Backpressure {
-        self.backpressure
-    }
-
     fn set_backpressure(&mut self, backpressure: Backpressure) {
         self.backpressure = backpressure;
         self.drive.end_mut().set_growth(backpressure.growth());

@@ -94,7 +94,7 @@ pub struct Session<S: Service> {
     provider_pid: Option<u32>,
     max_batch: usize,
     timeout: Duration,
-    backpressure: Backpressure,
+    pub(crate) backpressure: Backpressure,
     attach_from: usize,
     stream_from: usize,
     /// Requests of at most this many bytes are sent as one record whenever there is room.
@@ -105,7 +105,7 @@ pub struct Session<S: Service> {
     published: Published,
     unread_timeout: Option<Duration>,
     /// The reason to close with when the session is dropped.
-    close: CloseReason,
+    pub(crate) close: CloseReason,
     types: PhantomData<fn(&S)>,
 }
 
@@ -391,7 +391,7 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::ProtocolViolation`].
     pub fn arm(&mut self) -> Result<bool, CallError> {
-        self.arm_with(false)
+        self.arm_by(|drive| drive.arm(false))
     }
 
     /// Like [`Session::arm`], but [`Session::as_fd`] also becomes readable when there is room for the request that
@@ -400,11 +400,7 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::ProtocolViolation`].
     pub fn arm_for_room(&mut self) -> Result<bool, CallError> {
-        self.arm_with(true)
-    }
-
-    fn arm_with(&mut self, room: bool) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm(room))
+        self.arm_by(|drive| drive.arm(true))
     }
 
     fn arm_by(
@@ -516,11 +512,6 @@ impl<S: Service> Session<S> {
         let now = self.link().now();
         // A protocol violation is reported by the next call.
         matches!(self.drive.end_mut().check_stalled(now, limit), Ok(StallStatus::Stalled))
-    }
-
-    /// Sets the reason with which the session closes when it is dropped next.
-    pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
-        self.close = reason;
     }
 
     /// Records the lane's size for sessions that this process opens later.

@@ -68,12 +68,6 @@ impl<S: Service> Session<S> {
         }
     }
 
-    #[inline]
-    pub(super) fn post_bytes(&mut self, request: &[u8]) -> Result<(), CallError> {
-        self.check_owner()?;
-        self.post_waiting(request.into())
-    }
-
     /// Posts many requests as one message, at most [`Session::max_batch`]: like [`Session::call_batch`], but without
     /// answers. It counts as one.
     ///
@@ -89,10 +83,7 @@ impl<S: Service> Session<S> {
             Ok(batch) => session.post_waiting(batch),
             Err(error) => Err(session.unsent(error)),
         });
-        match shape.left_out() {
-            Some(too_large) => sent.and(Err(too_large)),
-            None => sent,
-        }
+        sent.and(shape.left_out().map_or(Ok(()), Err))
     }
 
     /// Waits until the provider has taken everything that was posted, at most for `timeout`. A handler that was taken may
@@ -122,7 +113,7 @@ impl<S: Service> Session<S> {
         if self.link().is_owner_process() { Ok(()) } else { Err(CallError::Forked) }
     }
 
-    fn post_waiting(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
+    pub(super) fn post_waiting(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
         let sent = self.submit_waiting(request.one_way(), &mut until);
         sent.map(|_| ()).map_err(|error| self.unsent(error))

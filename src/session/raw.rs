@@ -58,7 +58,8 @@ impl<'a, S: Service> Raw<'a, S> {
     /// # Errors
     /// Like [`Session::post`].
     pub fn post(self, request: &[u8]) -> Result<(), CallError> {
-        self.0.post_bytes(request)
+        self.0.check_owner()?;
+        self.0.post_waiting(request.into())
     }
 }
 

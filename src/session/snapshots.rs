@@ -19,7 +19,7 @@ pub(super) struct Published {
     /// The request without an answer yet, and since when.
     asked: Option<(Request, Ticket, Instant)>,
     /// The request to be rung for news, and the generation above which it is answered.
-    awaited: Option<(Ticket, u64)>,
+    pub(super) awaited: Option<(Ticket, u64)>,
     /// When a provider that answered without news is asked again.
     retry: Backoff,
     ring: Option<PeerRing>,
@@ -196,11 +196,6 @@ impl<S: Service> Session<S> {
     /// Returns whether the answer to the request in flight may have arrived.
     pub(crate) fn has_answer(&self) -> bool {
         self.published.asked.is_some() && self.drive.has_reply()
-    }
-
-    /// Returns whether a request to be rung is in flight, which nobody waits for.
-    pub(super) fn is_awaiting_news(&self) -> bool {
-        self.published.awaited.is_some()
     }
 
     /// Waits for the provider, until `until` at most.
