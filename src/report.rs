@@ -265,23 +265,15 @@ impl Message for ServerReport {
     }
 }
 
-/// 0 was written here before this field had a meaning.
+/// From code 1 on. 0 was written here before this field had a meaning.
+const BACKENDS: [Backend; 3] = [Backend::Epoll, Backend::IoUring, Backend::ThreadPool];
+
 fn code(backend: Option<Backend>) -> u8 {
-    match backend {
-        Some(Backend::Epoll) => 1,
-        Some(Backend::IoUring) => 2,
-        Some(Backend::ThreadPool) => 3,
-        _ => 0,
-    }
+    (1..).zip(BACKENDS).find(|(_, of)| Some(*of) == backend).map_or(0, |(code, _)| code)
 }
 
 fn backend_of(code: u8) -> Option<Backend> {
-    match code {
-        1 => Some(Backend::Epoll),
-        2 => Some(Backend::IoUring),
-        3 => Some(Backend::ThreadPool),
-        _ => None,
-    }
+    (1..).zip(BACKENDS).find(|(of, _)| *of == code).map(|(_, backend)| backend)
 }
 
 struct Reader<'a> {
