@@ -11,6 +11,7 @@ use bellwire_core::{Instant, PeerFault, ServiceName};
 
 use super::Caller;
 use crate::ServerStats;
+use crate::transport::memory::OverQuota;
 use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*};
 
@@ -265,6 +266,10 @@ impl<T: fmt::Display> fmt::Display for OrNone<T> {
 }
 
 impl IncidentCause {
+    pub(super) const fn over_quota(over: &OverQuota) -> Self {
+        Self::Short(Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 })
+    }
+
     /// Returns the kind that it counts as.
     pub const fn kind(&self) -> IncidentKind {
         match self {

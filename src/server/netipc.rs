@@ -36,10 +36,10 @@ pub(super) enum Translation {
 
 /// A session after the handshake.
 pub(super) struct NetipcSession {
-    channel: Channel,
+    pub(super) channel: Channel,
     pub(super) machine: ServerSession,
     pub(super) caller: Caller,
-    share: Share,
+    pub(super) share: Share,
     /// The index of its listener, which is the row of its service's counters, and of its client.
     pub(super) row: usize,
     pub(super) client: usize,
@@ -149,18 +149,6 @@ impl NetipcSession {
 
     pub(super) fn id(&self) -> u64 {
         self.caller.session
-    }
-
-    pub(super) fn channel(&self) -> &Channel {
-        &self.channel
-    }
-
-    pub(super) fn into_channel(self) -> Channel {
-        self.channel
-    }
-
-    pub(super) fn share(&self) -> &Share {
-        &self.share
     }
 
     /// Returns whether a handler has the request.

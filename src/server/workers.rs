@@ -14,6 +14,9 @@ use crate::trace::handling::Queued;
 use crate::transport::memory::Charge;
 use crate::transport::{Os, prelude::*};
 
+/// Bytes that a request waiting for a worker takes besides its payload.
+pub(super) const JOB: usize = 256;
+
 /// A request for a worker.
 pub(super) struct Job {
     /// The index of its client: clients have workers in turn.

@@ -1,6 +1,5 @@
 //! Clients that speak netipc: from their first message on, each in its client's share.
 
-use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::wire::{Refuse, RefuseCode};
 use bellwire_netipc::Status;
 use bellwire_netipc::server::Request;
@@ -16,7 +15,7 @@ use crate::server::incidents::IncidentCause;
 use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, room};
 use crate::server::outbox::FinishedJob;
 use crate::server::source::{Place, Source};
-use crate::server::workers::{Job, JobPayload};
+use crate::server::workers::{JOB, Job, JobPayload};
 use crate::transport::memory::OverQuota;
 use crate::transport::pass::ReceiveError;
 use crate::transport::poll::Interest;
@@ -37,9 +36,6 @@ pub(super) enum Step {
     Wait,
     End(Option<IncidentCause>),
 }
-
-/// Bytes that a request of a worker takes besides its payload.
-const JOB: usize = 256;
 
 impl Reactor {
     /// Answers the HELLO of a client in the handshake.
@@ -149,7 +145,7 @@ impl Reactor {
         if netipc.received.is_empty() {
             netipc.received = room();
         }
-        let received = match session.channel().receive(&mut netipc.received, 0) {
+        let received = match session.channel.receive(&mut netipc.received, 0) {
             Ok(received) => netipc.received.get(..received.len).unwrap_or_default(),
             Err(ReceiveError::WouldBlock) => {
                 return self.poll_netipc(place, session, (true, false));
@@ -160,7 +156,7 @@ impl Reactor {
         match session.machine.receive(received) {
             Ok(None) => match session.arriving.resize(session.machine.held() as u64) {
                 Ok(()) => Step::More,
-                Err(over) => Step::End(Some(over_quota(&over))),
+                Err(over) => Step::End(Some(IncidentCause::over_quota(&over))),
             },
             Ok(Some(request)) => self.handle_netipc(place.slot, session, request),
             Err(violation) => Step::End(Some(IncidentCause::NetipcViolation(violation))),
@@ -179,7 +175,7 @@ impl Reactor {
         }
         let token = Source::Socket(place).token();
         let interest = Interest::exchange(interest.0, interest.1);
-        match self.poller.modify(session.channel().arrived(), token, interest) {
+        match self.poller.modify(session.channel.arrived(), token, interest) {
             Ok(()) => Step::Wait,
             Err(_) => Step::End(None),
         }
@@ -242,12 +238,12 @@ impl Reactor {
                 self.counted(session, &delta, responded.map(drop))
             }
             (handler, _) => {
-                let charge = match session.share().quota.charge((len + batch.len() + JOB) as u64) {
+                let charge = match session.share.quota.charge((len + batch.len() + JOB) as u64) {
                     Ok(charge) => charge,
                     Err(over) => {
                         // It is lost with the session.
                         self.count(row, &delta);
-                        return Step::End(Some(over_quota(&over)));
+                        return Step::End(Some(IncidentCause::over_quota(&over)));
                     }
                 };
                 let (caller, request) =
@@ -293,7 +289,7 @@ impl Reactor {
         self.count(row, delta);
         if let (Err(over), Some(listener)) = (passed, self.listeners.get(row)) {
             let service = listener.admission.service;
-            self.note(row, service, Some(caller), over_quota(&over));
+            self.note(row, service, Some(caller), IncidentCause::over_quota(&over));
         }
         Step::More
     }
@@ -355,17 +351,13 @@ impl Reactor {
         if let (Some(cause), Some(service)) = (cause, service) {
             self.note(row, service, Some(caller), cause);
         }
-        self.discard(session.into_channel());
+        self.discard(session.channel);
     }
 }
 
 /// What an open session counts.
 fn gauge() -> ServerStats {
     ServerStats { sessions: 1, netipc_sessions: 1, ..ServerStats::default() }
-}
-
-fn over_quota(over: &OverQuota) -> IncidentCause {
-    IncidentCause::Short(Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 })
 }
 
 fn code(status: Status) -> RefuseCode {

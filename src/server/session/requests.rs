@@ -1,7 +1,7 @@
 //! What a client asks for: run at once, or queued for a worker.
 
 use bellwire_core::end::EndReason;
-use bellwire_core::resize::{FollowError, Resource, Shortage};
+use bellwire_core::resize::FollowError;
 use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{ONE_WAY, Status};
 
@@ -9,13 +9,10 @@ use super::{Scratch, ServerSession, TurnContext};
 use crate::server::handler::{Handler, Request, Room};
 use crate::server::incidents::IncidentCause;
 use crate::server::tasks::Withdrawn;
-use crate::server::workers::{Job, JobPayload};
+use crate::server::workers::{JOB, Job, JobPayload};
 use crate::transport::memory::OverQuota;
 use crate::transport::prelude::*;
 use crate::{Payload, payload};
-
-/// Bytes that a request waiting for a worker takes besides its payload.
-const JOB: usize = 256;
 
 impl ServerSession {
     /// Returns what the client sent next. A request that arrives in parts takes the shared buffer with it until it is
@@ -169,8 +166,7 @@ impl ServerSession {
 
     #[cold]
     pub(super) fn note_over_quota(&mut self, over: &OverQuota) {
-        let shortage = Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 };
-        self.incident.get_or_insert(IncidentCause::Short(shortage));
+        self.incident.get_or_insert(IncidentCause::over_quota(over));
     }
 
     /// Returns the memory of a request; `None` when it cannot be mapped now.
