@@ -48,7 +48,6 @@ pub(crate) struct Opened {
 pub(crate) struct Connecting {
     channel: Channel,
     machine: ClientHandshake,
-    service: ServiceName,
     credentials: Credentials,
     spin: SpinPolicy,
     hello: Hello,
@@ -144,7 +143,6 @@ impl Connecting {
         Ok(Self {
             channel,
             machine,
-            service,
             credentials,
             spin: config.spin,
             hello,
@@ -237,16 +235,16 @@ impl Connecting {
         let board = region(bellwire_core::wire::BOARD_SIZE)?;
         let header = page_header(&page);
         header
-            .check(Role::Server, welcome.session, lane_field(welcome.lane), self.service)
+            .check(Role::Server, welcome.session, lane_field(welcome.lane), self.hello.service)
             .map_err(protocol)?;
-        let board = Board::check(board, self.service).map_err(protocol)?;
+        let board = Board::check(board, self.hello.service).map_err(protocol)?;
         // The number of descriptors was checked: this one is present if the server's doorbell is an event.
         let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
         let Some(LocalMemory { memory: (own, passed_page, passed_lane), event }) = self.made.take()
         else {
             return Err(protocol("WELCOME twice"));
         };
-        start_page(&own.page, Role::Client, welcome.session, self.service, self.hello.lane);
+        start_page(&own.page, Role::Client, welcome.session, self.hello.service, self.hello.lane);
         let ringer = event.as_ref().map(Event::for_peer).transpose();
         let ringer = ringer.map_err(system(MAKE_EVENT))?;
         let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
@@ -274,21 +272,21 @@ impl Connecting {
             peer_event: mapped.peer_event,
             process,
             limits: self.hello.limits,
-            lane_name: memory_name("lane", Role::Client, self.service, welcome.session),
+            lane_name: memory_name("lane", Role::Client, self.hello.service, welcome.session),
             trusts_peer: self.credentials.is_among(&[]),
         };
         let link = Link::new(parts).map_err(system("open the session"))?;
         let lanes =
             Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
         let (number, pid) = (welcome.session, self.credentials.pid());
-        let session = trace::session(self.service, number, created, Role::Client, pid);
+        let session = trace::session(self.hello.service, number, created, Role::Client, pid);
         probes::session_opened(&session);
         probes::capped(&session);
         let seed = Os::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
         let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
         drive.end_mut().set_shrink_after(self.shrink_after);
-        let (service, board) = (self.service, mapped.board);
+        let (service, board) = (self.hello.service, mapped.board);
         Ok(Opened { drive, service, board, pid, max_batch: welcome.max_batch })
     }
 }

@@ -26,7 +26,7 @@ impl Reactor {
         let Some(session) = self.session(slot) else { return };
         if session.schedule == Schedule::Armed {
             session.schedule = Schedule::Active { idle_turns: 0 };
-            session.disarm();
+            session.end().disarm();
             let client = session.client;
             self.clients.activate(client, slot);
         }
@@ -118,7 +118,7 @@ impl Reactor {
             let Some(slot) = self.clients.active_at(place) else { return };
             self.flush_stats(slot);
             if let Some(session) = self.session(slot) {
-                session.maintain(now);
+                session.end_mut().shrink_idle(now);
             }
         }
     }
@@ -179,7 +179,7 @@ fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) 
             if !session.holds_off() && session.has_moved() {
                 return true;
             }
-            session.prefetch();
+            session.end_mut().prefetch();
         }
     }
     outbox.is_some_and(Outbox::has_done)

@@ -346,9 +346,9 @@ impl Reactor {
             read,
             until,
         };
-        let rings = session.rings();
+        let rings = session.end().rings();
         let work = session.turn(&mut context)?;
-        self.has_rung |= session.rings() != rings;
+        self.has_rung |= session.end().rings() != rings;
         session.count_turn(work);
         self.exchanged = self.exchanged.max(session.take_exchanged());
         if session.is_paused() && session.is_departed() {
@@ -438,7 +438,7 @@ impl Reactor {
         let Some(session) = self.session(slot) else {
             return self.end(slot, EndReason::Gone);
         };
-        if session.peer_gone() {
+        if session.end_mut().peer_gone() {
             if let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) {
                 // Both stay readable from now on and would wake this thread again and again.
                 let link = session.link();
@@ -494,7 +494,7 @@ impl Reactor {
             EndReason::Unread => (CloseReason::Unread, Some(IncidentCause::Unread)),
         };
         let place = Place::new(slot, session.id());
-        self.leave_process(place, session.pid());
+        self.leave_process(place, session.caller.pid);
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);
         self.close(*session, reason, cause);

@@ -50,7 +50,7 @@ impl Reactor {
             return;
         }
         let place = Place::new(slot, session.id());
-        let pid = session.pid();
+        let pid = session.caller.pid;
         match (pid, process) {
             (Some(pid), Some(process)) => self.join_process(place, pid, process),
             // Unless that process is dead and another one may have its number by now.
@@ -115,7 +115,7 @@ impl Reactor {
                 continue;
             }
             let Some(session) = self.session(place.slot) else { continue };
-            let pid = session.pid();
+            let pid = session.caller.pid;
             // The check closes its descriptor again; without a descriptor, it is impossible.
             let Some(process) = session.link().find_process() else {
                 return self.peers.unwatched.push_back(place);

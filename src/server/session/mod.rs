@@ -211,17 +211,17 @@ impl ServerSession {
     }
 
     #[inline]
-    fn end(&self) -> &End<Link, ServerTrace> {
+    pub(super) fn end(&self) -> &End<Link, ServerTrace> {
         self.driver.end()
+    }
+
+    #[inline]
+    pub(super) fn end_mut(&mut self) -> &mut End<Link, ServerTrace> {
+        self.driver.end_mut()
     }
 
     pub(super) fn id(&self) -> u64 {
         self.caller.session
-    }
-
-    /// Returns the client's process id, if the system reports it.
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.caller.pid
     }
 
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
@@ -250,13 +250,13 @@ impl ServerSession {
         }
         if self.is_paused() {
             // No more requests are taken now, but a protocol violation must be noticed.
-            self.driver.end_mut().load_tail()?;
+            self.end_mut().load_tail()?;
         }
         let has_queue = context.has_queue();
         while taken < MAX_PER_TURN && !self.is_paused() && self.over_quota.is_none() {
             if has_queue && !context.has_room(self.driver.is_blocked()) {
                 // As when the session is paused.
-                self.driver.end_mut().load_tail()?;
+                self.end_mut().load_tail()?;
                 break;
             }
             if taken > 0 && posts == taken && self.holdoff.is_streaming() && !self.has_unread() {
@@ -351,7 +351,7 @@ impl ServerSession {
     /// Receives what is on the control socket. Returns [`DrainOutcome::More`] when messages stay there, for lack of a
     /// descriptor or because enough are pending already.
     pub(super) fn read_control(&mut self) -> Result<DrainOutcome, EndReason> {
-        match self.driver.end_mut().port_mut().take_control() {
+        match self.end_mut().port_mut().take_control() {
             Ok(outcome) => Ok(outcome),
             Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
@@ -390,11 +390,6 @@ impl ServerSession {
         }
     }
 
-    /// Marks the client as gone. Returns true the first time.
-    pub(super) fn peer_gone(&mut self) -> bool {
-        self.driver.end_mut().peer_gone()
-    }
-
     /// Returns whether the client is gone and nothing more will be taken.
     #[inline]
     pub(super) fn is_departed(&self) -> bool {
@@ -410,11 +405,6 @@ impl ServerSession {
     /// Returns whether requests may remain that are not taken until a worker is done.
     pub(super) fn is_at_limit(&self) -> bool {
         self.driver.is_at_limit()
-    }
-
-    /// Shrinks a lane that has been oversized for long.
-    pub(super) fn maintain(&mut self, now: Instant) {
-        self.driver.end_mut().shrink_idle(now);
     }
 
     /// Returns whether a turn would find no work: one load, for sessions polled in passing.
@@ -441,24 +431,13 @@ impl ServerSession {
     #[inline]
     pub(super) fn has_moved(&mut self) -> bool {
         self.end().has_moved()
-            || (self.driver.is_blocked() && self.driver.end_mut().has_room().unwrap_or(true))
-    }
-
-    /// Prefetches the lane for the next answer, between two polls.
-    #[inline]
-    pub(super) fn prefetch(&mut self) {
-        self.driver.end_mut().prefetch();
+            || (self.driver.is_blocked() && self.end_mut().has_room().unwrap_or(true))
     }
 
     /// Arms the session so that the client rings. Returns true when there is work already.
     pub(super) fn arm(&mut self) -> Result<bool, EndReason> {
         self.holdoff.end();
         Ok(self.driver.arm()? == Armed::Moved)
-    }
-
-    /// Disarms the session: this end polls it again.
-    pub(super) fn disarm(&self) {
-        self.end().disarm();
     }
 
     /// Returns whether the client has taken nothing for `limit` of what was published for it.
@@ -471,18 +450,12 @@ impl ServerSession {
         if self.may_leave_the_rest()? {
             return Ok(StallStatus::CaughtUp);
         }
-        Ok(self.driver.end_mut().check_stalled(now, limit)?)
+        Ok(self.end_mut().check_stalled(now, limit)?)
     }
 
     /// Returns when the client last rang, according to its timestamp.
     pub(super) fn rung_at(&self) -> Instant {
         Instant::from_nanos(self.link().peer().load(Word::RungAt, Ordering::Relaxed))
-    }
-
-    /// Returns how often the client was rung.
-    #[inline]
-    pub(super) fn rings(&self) -> u64 {
-        self.end().rings()
     }
 
     /// Returns whether nothing is owed to the client any more.
@@ -532,7 +505,7 @@ impl ServerSession {
     pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
         // A client need not cancel its request for the next snapshot before it leaves: that one is not lost.
         let _ = self.stop_awaiting(None, Status::Cancelled);
-        self.driver.end_mut().close(reason);
+        self.end_mut().close(reason);
         probes::session_closed(self.end().observer().session(), reason as u64);
         let lost = self.driver.counts().in_flight();
         let mut delta = ServerStats { lost, ..ServerStats::default() };

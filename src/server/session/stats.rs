@@ -46,7 +46,7 @@ impl ServerSession {
             panics,
             posted,
             post_errors,
-            rings: self.rings(),
+            rings: self.end().rings(),
             bytes_received: requests.bytes,
             bytes_sent: answers.bytes,
             attaches_received: requests.attaches,
