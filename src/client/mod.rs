@@ -224,8 +224,11 @@ impl<S: Service> Client<S> {
     ) -> Result<S::Response, CallError> {
         let mut until = Deadline::within(timeout);
         let answer = self.session_by(&mut until)?.call_until(request, &mut until);
-        let call = |session: &mut Session<S>, until: &mut _| session.call_until(request, until);
-        answer.or_else(|error| self.call_again(error, &mut until, call))
+        match answer {
+            Err(error) => self
+                .call_again(error, &mut until, |session, until| session.call_until(request, until)),
+            answer => answer,
+        }
     }
 
     /// Calls with the bytes of a request and lends the bytes of the answer, like [`Client::call_within`]. In a steady
@@ -236,9 +239,12 @@ impl<S: Service> Client<S> {
     pub fn call_bytes(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], CallError> {
         let mut until = Deadline::within(timeout);
         let answer = self.session_by(&mut until)?.call_bytes_until(request, &mut until);
-        let call =
-            |session: &mut Session<S>, until: &mut _| session.call_bytes_until(request, until);
-        let len = answer.or_else(|error| self.call_again(error, &mut until, call))?;
+        let len = match answer {
+            Err(error) => self.call_again(error, &mut until, |session, until| {
+                session.call_bytes_until(request, until)
+            })?,
+            Ok(len) => len,
+        };
         Ok(self.open_session().map(|session| session.answer_bytes(len)).unwrap_or_default())
     }
 

@@ -287,26 +287,20 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError`] of the session; an error of one call is in the returned value.
     pub fn try_reply(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {
-        if let Some((ticket, len)) = self.try_reply_fast() {
-            // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written in.
-            return Ok(Some(match self.decode_inbox(len) {
-                Ok(response) => {
-                    self.ended(ticket, Outcome::Answered);
-                    (ticket, Ok(response))
-                }
-                Err(malformed) => (ticket, Err(self.unreadable(ticket, malformed))),
-            }));
+        if self.pending_replies.is_empty() && self.batches.is_empty() {
+            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+                // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
+                // in.
+                return Ok(Some(match self.decode_inbox(len) {
+                    Ok(response) => {
+                        self.ended(ticket, Outcome::Answered);
+                        (ticket, Ok(response))
+                    }
+                    Err(malformed) => (ticket, Err(self.unreadable(ticket, malformed))),
+                }));
+            }
         }
         self.try_reply_slow()
-    }
-
-    /// Takes the next answer if it is plain, and no other one is kept or may come first.
-    #[inline]
-    fn try_reply_fast(&mut self) -> Option<(Ticket, usize)> {
-        if !self.pending_replies.is_empty() || !self.batches.is_empty() {
-            return None;
-        }
-        self.drive.try_reply_fast(&mut self.inbox)
     }
 
     fn try_reply_slow(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {

@@ -89,9 +89,11 @@ impl<S: Service> Session<S> {
     /// Takes the next answer into the inbox, and returns its length there.
     fn take_reply(&mut self) -> Result<Option<Answered<usize>>, CallError> {
         self.refill_inbox();
-        if let Some((ticket, len)) = self.try_reply_fast() {
-            self.ended(ticket, Outcome::Answered);
-            return Ok(Some((ticket, Ok(len))));
+        if self.pending_replies.is_empty() && self.batches.is_empty() {
+            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+                self.ended(ticket, Outcome::Answered);
+                return Ok(Some((ticket, Ok(len))));
+            }
         }
         let Some(answer) = self.next_of(false)? else { return self.nothing() };
         let ticket = answer.reply.ticket;

@@ -118,7 +118,10 @@ impl<S: Service> Session<S> {
             Outgoing::Bytes(bytes) if self.is_one_record(bytes.bytes().len()) => {}
             _ => return self.submit_long(request, until),
         }
-        self.submit_now(request).or_else(|failed| self.submit_refused(request, failed, until))
+        match self.submit_now(request) {
+            Ok(ticket) => Ok(ticket),
+            Err(failed) => self.submit_refused(request, failed, until),
+        }
     }
 
     /// Sends a request that was [not written](Session::write), waiting for room.
@@ -129,8 +132,10 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
         let Unwritten::Failed(failed) = unwritten else { return self.submit_long(request, until) };
-        let pushed = self.push_refused(request, *failed);
-        pushed.or_else(|failed| self.submit_refused(request, failed, until))
+        match self.push_refused(request, *failed) {
+            Ok(ticket) => Ok(ticket),
+            Err(failed) => self.submit_refused(request, failed, until),
+        }
     }
 
     /// Sends a request that is not sure to be one record: in parts where it does not fit the lane.
@@ -144,10 +149,10 @@ impl<S: Service> Session<S> {
             Some(parts) if parts.bytes().len() > self.parts_from() => {
                 self.submit_in_parts(parts, until)
             }
-            _ => {
-                let sent = self.submit_now(request);
-                sent.or_else(|failed| self.submit_refused(request, failed, until))
-            }
+            _ => match self.submit_now(request) {
+                Ok(ticket) => Ok(ticket),
+                Err(failed) => self.submit_refused(request, failed, until),
+            },
         }
     }
 

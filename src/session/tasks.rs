@@ -21,15 +21,19 @@ impl<S: Service> Session<S> {
         &mut self,
         to: impl FnOnce(Ticket, S::Response),
     ) -> Result<Replied<S::Response>, CallError> {
-        if let Some((ticket, len)) = self.try_reply_fast() {
-            return Ok(match self.decode_inbox(len) {
-                Ok(response) => {
-                    self.ended(ticket, Outcome::Answered);
-                    to(ticket, response);
-                    Replied::Passed
-                }
-                Err(malformed) => Replied::Other(ticket, Err(self.unreadable(ticket, malformed))),
-            });
+        if self.pending_replies.is_empty() && self.batches.is_empty() {
+            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+                return Ok(match self.decode_inbox(len) {
+                    Ok(response) => {
+                        self.ended(ticket, Outcome::Answered);
+                        to(ticket, response);
+                        Replied::Passed
+                    }
+                    Err(malformed) => {
+                        Replied::Other(ticket, Err(self.unreadable(ticket, malformed)))
+                    }
+                });
+            }
         }
         let other = self.try_reply_slow()?;
         Ok(other.map_or(Replied::Nothing, |(ticket, answer)| Replied::Other(ticket, answer)))

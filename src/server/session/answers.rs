@@ -87,8 +87,10 @@ impl ServerSession {
         status: Status,
         bytes: &[u8],
     ) -> Result<(), EndReason> {
-        let responded = self.driver.respond_now(id, status, bytes);
-        responded.or_else(|unanswered| self.respond_slow(id, status, bytes, *unanswered))
+        match self.driver.respond_now(id, status, bytes) {
+            Ok(()) => Ok(()),
+            Err(unanswered) => self.respond_slow(id, status, bytes, *unanswered),
+        }
     }
 
     /// Continues [`ServerSession::respond`] with an answer for which there is no record now.
