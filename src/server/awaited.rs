@@ -7,7 +7,7 @@ use bellwire_core::wire::Status;
 use tokio::runtime::Handle;
 
 use super::batch::{no_room, parse, push, push_failure, push_reason};
-use super::handler::{Answer, Caller, Handled, Request, Room};
+use super::handler::{Answer, Caller, Request, Room};
 use super::tasks::{Abort, Running, Task};
 use super::workers::JobPayload;
 use crate::{HandlerError, Message, Service};
@@ -29,8 +29,11 @@ where
         Self { function, runtime, service: PhantomData }
     }
 
-    async fn each(&self, caller: Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Handled {
-        let view = parse(bytes, room, answer)?;
+    async fn each(&self, caller: Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Status {
+        let view = match parse(bytes, room, answer) {
+            Ok(view) => view,
+            Err(status) => return status,
+        };
         let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
         for item in view {
             let future = match S::Request::decode(item.bytes) {
@@ -46,19 +49,22 @@ where
             }
         }
         answer.finish_batch();
-        Ok(Status::Ok)
+        Status::Ok
     }
 
-    async fn handle(&self, caller: Caller, request: JobPayload, answer: &mut Answer) -> Handled {
-        let future = match request {
+    async fn handle(&self, caller: Caller, request: JobPayload, answer: &mut Answer) -> Status {
+        let started = match request {
             JobPayload::Batch(bytes, room) => return self.each(caller, &bytes, room, answer).await,
             JobPayload::Bytes(mut bytes) => {
                 let len = bytes.len();
-                self.start(caller, Request::Buffer(&mut bytes, len), answer)?
+                self.start(caller, Request::Buffer(&mut bytes, len), answer)
             }
-            JobPayload::Mapped(payload) => self.start(caller, Request::Mapped(payload), answer)?,
+            JobPayload::Mapped(payload) => self.start(caller, Request::Mapped(payload), answer),
         };
-        Ok(answer.respond(future.await))
+        match started {
+            Ok(future) => answer.respond(future.await),
+            Err(status) => status,
+        }
     }
 
     /// Decodes a request, which need not be `Send`, and makes the future.
@@ -83,8 +89,8 @@ where
         let task = runtime.spawn(async move {
             if running.begin() {
                 let mut answer = Answer::default();
-                let answered = self.handle(caller, request, &mut answer).await;
-                running.finish(answered.unwrap_or_else(|status| status), answer);
+                let status = self.handle(caller, request, &mut answer).await;
+                running.finish(status, answer);
             }
         });
         let task = task.abort_handle();

@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bellwire_core::batch::{BatchBuilder, BatchView};
+use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
-use super::handler::{Answer, Call, Caller, Handled, Request, Room, discard, guarded};
+use super::handler::{Answer, Call, Caller, Request, Room, discard, guarded};
 use crate::session::{decode_together, write_together};
 use crate::{HandlerError, Malformed, Message, Service, reason};
 
@@ -148,15 +148,21 @@ where
         answers.finish();
     }
 
-    fn one(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Handled {
-        let request = request.decode(answer)?;
-        let batch = answer.batch(1, usize::MAX).ok_or(Status::TooLarge)?;
+    fn one(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+        let request = match request.decode(answer) {
+            Ok(request) => request,
+            Err(status) => return status,
+        };
+        let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
         self.run(caller, &[request], batch, &[]);
-        Ok(answer.finish_item())
+        answer.finish_item()
     }
 
-    fn all(&self, caller: &Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Handled {
-        let view = parse(bytes, room, answer)?;
+    fn all(&self, caller: &Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Status {
+        let view = match parse(bytes, room, answer) {
+            Ok(view) => view,
+            Err(status) => return status,
+        };
         let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
         // At most as many as the limit allows.
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
@@ -172,7 +178,7 @@ where
         }
         self.run(caller, &requests, batch, &malformed);
         answer.finish_batch();
-        Ok(Status::Ok)
+        Status::Ok
     }
 }
 
@@ -198,8 +204,11 @@ pub(super) fn item_by_item<S: Service>(
     room: Room,
     answer: &mut Answer,
     handle: impl Fn(S::Request) -> Result<S::Response, HandlerError>,
-) -> Handled {
-    let view = parse(bytes, room, answer)?;
+) -> Status {
+    let view = match parse(bytes, room, answer) {
+        Ok(view) => view,
+        Err(status) => return status,
+    };
     let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
     for item in view {
         if caller.is_abandoned() {
@@ -226,7 +235,7 @@ pub(super) fn item_by_item<S: Service>(
         push_empty(batch, Status::Stopping);
     }
     answer.finish_batch();
-    Ok(Status::Ok)
+    Status::Ok
 }
 
 /// Parses a batch within the item limit. On error, returns the status to answer with; the answer holds the reason.
@@ -236,11 +245,9 @@ pub(super) fn parse<'a>(
     room: Room,
     answer: &mut Answer,
 ) -> Result<BatchView<'a>, Status> {
-    let view = BatchView::parse(bytes).map_err(|error| answer.refuse(&error.to_string()))?;
-    let (items, limit) = (view.len(), room.items);
-    if items > limit {
-        let why = format!("a batch of {items} items is above this server's limit of {limit}");
-        return Err(answer.refuse(&why));
+    let view = BatchView::parse(bytes).map_err(|error| malformed(&error, answer))?;
+    if view.len() > room.items {
+        return Err(too_many(view.len(), room.items, answer));
     }
     Ok(view)
 }
@@ -275,7 +282,23 @@ fn push_empty(batch: &mut BatchBuilder, status: Status) {
     debug_assert!(pushed.is_ok(), "an empty item always fits");
 }
 
+/// No handler ran.
+fn refuse(reason: &str, answer: &mut Answer) -> Status {
+    answer.explain(reason);
+    Status::Malformed
+}
+
 #[cold]
-pub(super) fn no_room<T>(answer: &mut Answer) -> Result<T, Status> {
-    Err(answer.refuse(NO_ROOM))
+fn malformed(error: &BatchError, answer: &mut Answer) -> Status {
+    refuse(&error.to_string(), answer)
+}
+
+#[cold]
+pub(super) fn no_room(answer: &mut Answer) -> Status {
+    refuse(NO_ROOM, answer)
+}
+
+#[cold]
+fn too_many(items: usize, limit: usize, answer: &mut Answer) -> Status {
+    refuse(&format!("a batch of {items} items is above this server's limit of {limit}"), answer)
 }

@@ -12,7 +12,7 @@ use super::watch::Watch;
 use crate::publication::Publication;
 use crate::trace::handling;
 use crate::transport::peer::User;
-use crate::{Dynamic, HandlerError, Message, Payload, Service, payload, reason};
+use crate::{Dynamic, HandlerError, Malformed, Message, Payload, Service, payload, reason};
 
 /// The caller, as the system reported it when the session was opened, and whether it still waits.
 ///
@@ -79,9 +79,6 @@ pub(super) enum Handler {
     Snapshot(Arc<Publication>),
 }
 
-/// The status of an answer; an error if it is not the handler's own.
-pub(super) type Handled = Result<Status, Status>;
-
 /// A type-erased handler.
 pub(super) trait Call: Send + Sync {
     /// Answers a request; `answer` is initially empty.
@@ -120,7 +117,10 @@ impl Request<'_> {
             Self::Mapped(payload) => M::from_payload(payload),
         };
         // Not `map_err`, which moves a small request once more, in pieces other than those it was written in.
-        decoded.map_err(|malformed| answer.refuse(&malformed.to_string()))
+        match decoded {
+            Ok(request) => Ok(request),
+            Err(malformed) => Err(malformed_status(&malformed, answer)),
+        }
     }
 }
 
@@ -194,13 +194,6 @@ impl Answer {
         Status::Failed
     }
 
-    /// Makes the answer to a request for which no handler runs, and returns its status.
-    #[cold]
-    pub(super) fn refuse(&mut self, reason: &str) -> Status {
-        self.explain(reason);
-        Status::Malformed
-    }
-
     /// Makes a sentence the answer.
     pub(super) fn explain(&mut self, reason: &str) {
         self.bytes.clear();
@@ -260,10 +253,13 @@ where
         request: Request<'_>,
         answer: &mut Answer,
         decoded: impl FnOnce(),
-    ) -> Handled {
-        let request = request.decode(answer)?;
+    ) -> Status {
+        let request = match request.decode(answer) {
+            Ok(request) => request,
+            Err(status) => return status,
+        };
         decoded();
-        Ok(answer.respond((self.function)(caller, request)))
+        answer.respond((self.function)(caller, request))
     }
 }
 
@@ -296,8 +292,8 @@ where
 {
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
         guarded(answer, |answer| match (self.0)(caller, request.bytes(), &mut answer.bytes) {
-            Ok(()) => Ok(Status::Ok),
-            Err(error) => Err(answer.fail(&error)),
+            Ok(()) => Status::Ok,
+            Err(error) => answer.fail(&error),
         })
     }
 
@@ -321,8 +317,8 @@ where
 /// Runs the code that answers a call. If a handler, or a message's encoding or decoding, panics, only that call
 /// fails. As with a panicking thread, keeping shared state consistent is the handler's responsibility.
 #[inline]
-pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Handled) -> Status {
-    let ended = catch_unwind(AssertUnwindSafe(|| run(answer).unwrap_or_else(|status| status)));
+pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Status) -> Status {
+    let ended = catch_unwind(AssertUnwindSafe(|| run(answer)));
     ended.unwrap_or_else(|payload| {
         discard(payload);
         answer.clear();
@@ -337,4 +333,10 @@ pub(super) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(nested) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(nested);
     }
+}
+
+#[cold]
+fn malformed_status(malformed: &Malformed, answer: &mut Answer) -> Status {
+    answer.explain(&malformed.to_string());
+    Status::Malformed
 }
