@@ -79,7 +79,7 @@ fn a_closed_page_is_seen_after_every_record() {
         if client.sees_closed() {
             assert_eq!(client.poll(), Some((1, 16)));
             assert_eq!(client.poll(), None);
-            assert_eq!(client.driver().closed(), Some(CloseReason::Normal));
+            assert_eq!(client.driver().end().closed(), Some(CloseReason::Normal));
         }
         thread.join().unwrap();
         assert!(client.sees_closed());
