@@ -528,14 +528,6 @@ typedef struct bw_server_stats {
   uint64_t posted;
   // Sessions closed because the client violated the protocol.
   uint64_t poisoned;
-  // Sessions closed because the client read no answers.
-  uint64_t unread;
-  // How often a descriptor was lacking.
-  uint64_t out_of_descriptors;
-  // How often memory was lacking.
-  uint64_t out_of_memory;
-  // How often a client was denied memory because its user had reached the quota.
-  uint64_t over_quota;
 } bw_server_stats;
 
 #ifdef __cplusplus
@@ -1219,8 +1211,7 @@ int bw_server_start(struct bw_server_builder *builder, struct bw_server **out, s
 // NULL, or a server that is never used again.
 void bw_server_stop(struct bw_server *server);
 
-// Writes the counters of all services of the server: those that `stats->size` has room for, and 0 for those that this
-// library does not know. Any thread may call it at any time.
+// Writes the counters of all services of the server. Any thread may call it at any time.
 //
 // Requires:
 // A server, `stats` with its size set, `error` is NULL or valid.

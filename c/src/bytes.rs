@@ -101,39 +101,6 @@ fn no_object() -> Failure {
     Failure::invalid("an object is NULL")
 }
 
-/// Writes statistics, a struct that begins with its size, as far as the program's header has it: `read` returns them with that
-/// size. Fields that only a newer header has are 0, as in [`openat2(2)`](https://man7.org/linux/man-pages/man2/openat2.2.html).
-///
-/// # Safety
-/// `into` is null, or points to as many bytes as its first field says, which may be written.
-pub(crate) unsafe fn write_stats<T: Copy>(
-    into: *mut T,
-    first_version: usize,
-    read: impl FnOnce(usize) -> Result<T, Failure>,
-) -> Result<(), Failure> {
-    if into.is_null() {
-        return Err(no_object());
-    }
-    // SAFETY: the first field is there, as the caller promises, and it is the size.
-    let size = unsafe { into.cast::<usize>().read() };
-    if !(first_version..=MAX_STATS).contains(&size) {
-        return Err(Failure::invalid(
-            "the size of the statistics is not set to that of their struct",
-        ));
-    }
-    let known = size_of::<T>().min(size);
-    let stats = read(size)?;
-    // SAFETY: both have that many bytes, and the struct of this frame is no part of C's.
-    unsafe { (&raw const stats).cast::<u8>().copy_to_nonoverlapping(into.cast(), known) };
-    let unknown = into.cast::<u8>().wrapping_add(known);
-    // SAFETY: it has `size` bytes.
-    unsafe { unknown.write_bytes(0, size - known) };
-    Ok(())
-}
-
-/// A larger size was not set.
-const MAX_STATS: usize = 4096;
-
 /// Checks an out-parameter before a function does what cannot be undone.
 pub(crate) fn writable<T>(out: *mut T) -> Result<(), Failure> {
     if out.is_null() { Err(Failure::invalid("an out-parameter is NULL")) } else { Ok(()) }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -10,9 +9,7 @@ use bellwire::{
     CallError, Canceller, Client, Dynamic, Executed, Payload, Session, SessionStats, State,
 };
 
-use crate::bytes::{
-    bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable, write_stats,
-};
+use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
 use crate::config::{self, bw_client_config, bw_contract};
 use crate::error::{Failure, bw_error, run};
 use crate::payload::bw_payload;
@@ -68,11 +65,6 @@ pub struct bw_client_stats {
     pub rings: u64,
     /// How often this end slept.
     pub parks: u64,
-}
-
-impl bw_client_stats {
-    /// The size of the struct in the first header, which ended with `parks`.
-    const FIRST_VERSION: usize = offset_of!(Self, parks) + size_of::<u64>();
 }
 
 impl bw_client {
@@ -437,36 +429,38 @@ pub unsafe extern "C" fn bw_client_get_stats(
     let get = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
-        let read = |size| {
-            let SessionStats {
-                made,
-                answered,
-                refused,
-                failed,
-                in_flight,
-                posts_taken,
-                posts_lost,
-                unsent,
-                rings,
-                parks,
-                ..
-            } = client.in_open_session(Executed::No, |session| Ok(session.stats()))?;
-            Ok(bw_client_stats {
-                size,
-                made,
-                answered,
-                refused,
-                failed,
-                in_flight,
-                posts_taken,
-                posts_lost,
-                unsent,
-                rings,
-                parks,
-            })
-        };
         // SAFETY: as the caller promises.
-        unsafe { write_stats(stats, bw_client_stats::FIRST_VERSION, read) }
+        let stats = unsafe { object(stats) }?;
+        if stats.size != size_of::<bw_client_stats>() {
+            return Err(Failure::invalid("bw_client_stats.size is not its size"));
+        }
+        let SessionStats {
+            made,
+            answered,
+            refused,
+            failed,
+            in_flight,
+            posts_taken,
+            posts_lost,
+            unsent,
+            rings,
+            parks,
+            ..
+        } = client.in_open_session(Executed::No, |session| Ok(session.stats()))?;
+        *stats = bw_client_stats {
+            size: stats.size,
+            made,
+            answered,
+            refused,
+            failed,
+            in_flight,
+            posts_taken,
+            posts_lost,
+            unsent,
+            rings,
+            parks,
+        };
+        Ok(())
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, get) }

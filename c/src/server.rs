@@ -1,11 +1,10 @@
 //! Servers and their handlers.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::offset_of;
 
 use bellwire::{Caller, HandlerError, Server, ServerBuilder, ServerStats};
 
-use crate::bytes::{bytes, free, give, object, put, shared, text, writable, write_stats};
+use crate::bytes::{bytes, free, give, object, put, shared, text, writable};
 use crate::config::{self, bw_contract, bw_server_config};
 use crate::error::{Failure, bw_error, run};
 use crate::publisher::bw_publisher;
@@ -52,19 +51,6 @@ pub struct bw_server_stats {
     pub posted: u64,
     /// Sessions closed because the client violated the protocol.
     pub poisoned: u64,
-    /// Sessions closed because the client read no answers.
-    pub unread: u64,
-    /// How often a descriptor was lacking.
-    pub out_of_descriptors: u64,
-    /// How often memory was lacking.
-    pub out_of_memory: u64,
-    /// How often a client was denied memory because its user had reached the quota.
-    pub over_quota: u64,
-}
-
-impl bw_server_stats {
-    /// The size of the struct in the first header.
-    const FIRST_VERSION: usize = offset_of!(Self, unread);
 }
 
 /// Handles a request: `request` has `len` bytes, until it returns. Answers with bw_answer_write and returns 0, or returns
@@ -246,8 +232,7 @@ pub unsafe extern "C" fn bw_server_stop(server: *mut bw_server) {
     unsafe { free(server) }
 }
 
-/// Writes the counters of all services of the server: those that `stats->size` has room for, and 0 for those that this
-/// library does not know. Any thread may call it at any time.
+/// Writes the counters of all services of the server. Any thread may call it at any time.
 ///
 /// # Safety
 /// A server, `stats` with its size set, `error` is NULL or valid.
@@ -260,6 +245,11 @@ pub unsafe extern "C" fn bw_server_get_stats(
     let get = || {
         // SAFETY: as the caller promises.
         let server = unsafe { shared(server) }?;
+        // SAFETY: as the caller promises.
+        let stats = unsafe { object(stats) }?;
+        if stats.size != size_of::<bw_server_stats>() {
+            return Err(Failure::invalid("bw_server_stats.size is not its size"));
+        }
         let ServerStats {
             sessions,
             admitted,
@@ -271,33 +261,22 @@ pub unsafe extern "C" fn bw_server_get_stats(
             errors,
             posted,
             poisoned,
-            unread,
-            out_of_descriptors,
-            out_of_memory,
-            over_quota,
             ..
         } = server.0.stats();
-        let read = |size| {
-            Ok(bw_server_stats {
-                size,
-                sessions,
-                admitted,
-                turned_away,
-                accepted,
-                answered,
-                refused,
-                lost,
-                errors,
-                posted,
-                poisoned,
-                unread,
-                out_of_descriptors,
-                out_of_memory,
-                over_quota,
-            })
+        *stats = bw_server_stats {
+            size: stats.size,
+            sessions,
+            admitted,
+            turned_away,
+            accepted,
+            answered,
+            refused,
+            lost,
+            errors,
+            posted,
+            poisoned,
         };
-        // SAFETY: as the caller promises.
-        unsafe { write_stats(stats, bw_server_stats::FIRST_VERSION, read) }
+        Ok(())
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, get) }
