@@ -9,6 +9,12 @@
  * Threads: an object may be used by any thread, by one at a time; where several may use it at once, its function says so.
  * Objects share nothing.
  *
+ * A struct that begins with `size` may get fields at its end in later versions; 0 in a field that was added means what the library did
+ * before. A program and a library of different versions work together: `size` is sizeof the struct in the program's header, at least
+ * that of the first version, at most 4096. Where the library reads the struct, fields that the program lacks are 0, and bytes that the
+ * library does not know must be 0, or the function fails with BW_E_INVALID. Where it writes the struct, it writes `size` bytes, and 0 in those
+ * that it does not know; `size` stays. It writes nothing to a bw_error whose size is not allowed.
+ *
  * What a program passes is checked as far as it can be: NULL, the size of a struct, a length that memory cannot have, and numbers out of
  * range are BW_E_INVALID. Undefined, as in C: an object or lent bytes after they were freed, a pointer or a length that is wrong in
  * another way, and an exception, a longjmp or the end of a thread out of a function that the library calls.
@@ -279,7 +285,7 @@ typedef struct bw_subscriber bw_subscriber;
 
 // What both ends of a service agree on, besides the bytes of its messages.
 typedef struct bw_contract {
-  // sizeof(bw_contract).
+  // sizeof(bw_contract), set by the caller: BW_CONTRACT does.
   size_t size;
   // The service's name: 1 to 63 of a-z, 0-9 and -, beginning with a letter.
   const char *service;

@@ -97,7 +97,7 @@ pub(crate) unsafe fn shared<'a, T>(object: *const T) -> Result<&'a T, Failure> {
 }
 
 #[cold]
-fn no_object() -> Failure {
+pub(crate) fn no_object() -> Failure {
     Failure::invalid("an object is NULL")
 }
 

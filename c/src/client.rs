@@ -12,6 +12,7 @@ use bellwire::{
 use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
 use crate::config::{self, bw_client_config, bw_contract};
 use crate::error::{Failure, bw_error, run};
+use crate::extensible;
 use crate::payload::bw_payload;
 
 /// No provider listens.
@@ -430,10 +431,7 @@ pub unsafe extern "C" fn bw_client_get_stats(
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
         // SAFETY: as the caller promises.
-        let stats = unsafe { object(stats) }?;
-        if stats.size != size_of::<bw_client_stats>() {
-            return Err(Failure::invalid("bw_client_stats.size is not its size"));
-        }
+        let size = unsafe { extensible::size(stats) }?;
         let SessionStats {
             made,
             answered,
@@ -447,8 +445,8 @@ pub unsafe extern "C" fn bw_client_get_stats(
             parks,
             ..
         } = client.in_open_session(Executed::No, |session| Ok(session.stats()))?;
-        *stats = bw_client_stats {
-            size: stats.size,
+        let counted = bw_client_stats {
+            size,
             made,
             answered,
             refused,
@@ -460,6 +458,8 @@ pub unsafe extern "C" fn bw_client_get_stats(
             rings,
             parks,
         };
+        // SAFETY: it has `size` bytes, as the caller promises.
+        unsafe { extensible::write(stats, size, &counted) };
         Ok(())
     };
     // SAFETY: as the caller promises.

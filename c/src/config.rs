@@ -8,8 +8,9 @@ use bellwire::{
     ServerConfig, SpinPolicy, Token, User,
 };
 
-use crate::bytes::{array, shared, text};
+use crate::bytes::{array, text};
 use crate::error::Failure;
+use crate::extensible::{self, Extensible};
 
 /// A request may run twice: a call whose provider went away is sent again, to its successor.
 pub const BW_CONTRACT_IDEMPOTENT: u32 = 1;
@@ -43,7 +44,7 @@ pub const BW_ADMIT_ANY: u32 = 3;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bw_contract {
-    /// sizeof(bw_contract).
+    /// sizeof(bw_contract), set by the caller: BW_CONTRACT does.
     pub size: usize,
     /// The service's name: 1 to 63 of a-z, 0-9 and -, beginning with a letter.
     pub service: *const c_char,
@@ -135,7 +136,7 @@ fn nanos(time: Duration) -> u64 {
 pub unsafe extern "C" fn bw_client_config_init(config: *mut bw_client_config) {
     let default = ClientConfig::default();
     let filled = bw_client_config {
-        size: size_of::<bw_client_config>(),
+        size: bw_client_config::FIRST,
         timeout_ns: nanos(default.timeout),
         connect_timeout_ns: nanos(default.connect_timeout),
         spin_max_ns: nanos(default.spin.max),
@@ -147,9 +148,7 @@ pub unsafe extern "C" fn bw_client_config_init(config: *mut bw_client_config) {
         trusted_len: 0,
     };
     // SAFETY: as the caller promises.
-    if let Some(config) = unsafe { config.as_mut() } {
-        *config = filled;
-    }
+    unsafe { initialize(config, &filled) }
 }
 
 /// Fills `config` with the defaults. Does nothing to NULL.
@@ -160,7 +159,7 @@ pub unsafe extern "C" fn bw_client_config_init(config: *mut bw_client_config) {
 pub unsafe extern "C" fn bw_server_config_init(config: *mut bw_server_config) {
     let default = ServerConfig::default();
     let filled = bw_server_config {
-        size: size_of::<bw_server_config>(),
+        size: bw_server_config::FIRST,
         workers: default.workers,
         max_sessions: default.max_sessions,
         max_memory: 0,
@@ -174,9 +173,7 @@ pub unsafe extern "C" fn bw_server_config_init(config: *mut bw_server_config) {
         spin_max_ns: nanos(default.spin.max),
     };
     // SAFETY: as the caller promises.
-    if let Some(config) = unsafe { config.as_mut() } {
-        *config = filled;
-    }
+    unsafe { initialize(config, &filled) }
 }
 
 /// Returns the fingerprint of a description of a service's types, the same in every language: 64-bit FNV-1a. 0 for NULL.
@@ -199,14 +196,17 @@ pub(crate) unsafe fn run_dir(path: *const c_char) -> Result<RunDir, Failure> {
     Ok(path.map_or_else(RunDir::from_environment, RunDir::new))
 }
 
-fn sized(size: usize, expected: usize, name: &str) -> Result<(), Failure> {
-    // A program that was compiled against a later header may have more fields, which this library does not know.
-    let message = || {
-        format!(
-            "{name}.size is {size} and not {expected}: initialize it, and link the library of that header"
-        )
-    };
-    if size == expected { Ok(()) } else { Err(Failure::invalid(message())) }
+/// Fills a struct whose size C does not pass: a program of an older header has room for no more than the first version.
+///
+/// # Safety
+/// `config` is null, or a struct that may be written.
+unsafe fn initialize<T: Extensible>(config: *mut T, filled: &T) {
+    if !config.is_null() {
+        // SAFETY: it begins with its size.
+        unsafe { config.cast::<usize>().write(T::FIRST) };
+        // SAFETY: it has the fields of the first version.
+        unsafe { extensible::write(config, T::FIRST, filled) };
+    }
 }
 
 fn lane(size: u64, lane: LaneConfig) -> Result<LaneConfig, Failure> {
@@ -239,14 +239,13 @@ unsafe fn users(ids: *const u32, len: usize) -> Result<Vec<User>, Failure> {
 /// `contract` is null or valid, with a terminated name.
 pub(crate) unsafe fn contract(contract: *const bw_contract) -> Result<Contract, Failure> {
     // SAFETY: as the caller promises.
-    let contract = unsafe { shared(contract) }?;
-    sized(contract.size, size_of::<bw_contract>(), "bw_contract")?;
+    let contract = unsafe { extensible::read(contract) }?;
     // SAFETY: as the caller promises.
     let service = unsafe { text(contract.service) }?
         .ok_or_else(|| Failure::invalid("a service has no name"))?;
     let service =
         service.parse().map_err(|error| Failure::invalid(format!("{service:?}: {error}")))?;
-    let bw_contract { method, flags, schema, .. } = *contract;
+    let bw_contract { method, flags, schema, .. } = contract;
     if method == u32::MAX || flags & !BW_CONTRACT_IDEMPOTENT != 0 {
         return Err(Failure::invalid("a contract's method is 2^32 - 1, or it has unknown flags"));
     }
@@ -272,9 +271,11 @@ pub(crate) unsafe fn client_in(
 /// `config` is null or valid.
 unsafe fn client(config: *const bw_client_config) -> Result<ClientConfig, Failure> {
     let default = ClientConfig::default();
+    if config.is_null() {
+        return Ok(default);
+    }
     // SAFETY: as the caller promises.
-    let Some(config) = (unsafe { config.as_ref() }) else { return Ok(default) };
-    sized(config.size, size_of::<bw_client_config>(), "bw_client_config")?;
+    let config = unsafe { extensible::read(config) }?;
     let doorbell = match config.doorbell {
         BW_DOORBELL_FUTEX => Doorbell::Futex,
         BW_DOORBELL_EVENTFD => Doorbell::Eventfd,
@@ -309,9 +310,11 @@ unsafe fn client(config: *const bw_client_config) -> Result<ClientConfig, Failur
 /// `config` is null or valid.
 pub(crate) unsafe fn server(config: *const bw_server_config) -> Result<ServerConfig, Failure> {
     let default = ServerConfig::default();
+    if config.is_null() {
+        return Ok(default);
+    }
     // SAFETY: as the caller promises.
-    let Some(config) = (unsafe { config.as_ref() }) else { return Ok(default) };
-    sized(config.size, size_of::<bw_server_config>(), "bw_server_config")?;
+    let config = unsafe { extensible::read(config) }?;
     if config.workers > 1 << 22 {
         return Err(Failure::invalid("more workers than Linux has threads"));
     }

@@ -8,6 +8,8 @@ use bellwire::{
     SubscribeError,
 };
 
+use crate::extensible;
+
 /// Success.
 pub const BW_OK: c_int = 0;
 /// No provider of the service listens.
@@ -112,11 +114,8 @@ impl Failure {
         if error.is_null() {
             return;
         }
-        // SAFETY: the first field is there, as the caller promises, and it is the size.
-        let size = unsafe { error.cast::<usize>().read() };
-        if size < size_of::<bw_error>() {
-            return;
-        }
+        // SAFETY: as the caller promises.
+        let Ok(size) = (unsafe { extensible::size(error) }) else { return };
         let mut message = [0; 492];
         let cut = self.message.floor_char_boundary(message.len() - 1);
         for (to, from) in message.iter_mut().zip(self.message.bytes().take(cut)) {
@@ -130,8 +129,9 @@ impl Failure {
             }
         }
         let Self { code, fault, executed, handler_code, .. } = *self;
-        // SAFETY: it is large enough.
-        unsafe { error.write(bw_error { size, code, fault, executed, handler_code, message }) };
+        let filled = bw_error { size, code, fault, executed, handler_code, message };
+        // SAFETY: it has `size` bytes, as the caller promises.
+        unsafe { extensible::write(error, size, &filled) };
     }
 }
 

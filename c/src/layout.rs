@@ -2,6 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use crate::extensible::Extensible;
 use crate::{
     bw_app, bw_bytes, bw_cgroup, bw_cgroup_details, bw_client_config, bw_client_stats, bw_contract,
     bw_delivery, bw_error, bw_reply, bw_server_config, bw_server_stats, bw_snapshot, bw_text,
@@ -13,6 +14,10 @@ const _: () = {
     assert!(size_of::<bw_contract>() == 32 && offset_of!(bw_contract, schema) == 24);
     assert!(size_of::<bw_client_config>() == 72 && offset_of!(bw_client_config, token) == 48);
     assert!(size_of::<bw_server_config>() == 88 && offset_of!(bw_server_config, admit) == 48);
+    // Older programs pass no more: these never change.
+    assert!(bw_error::FIRST == 512 && bw_contract::FIRST == 32);
+    assert!(bw_client_config::FIRST == 72 && bw_server_config::FIRST == 88);
+    assert!(bw_client_stats::FIRST == 88 && bw_server_stats::FIRST == 88);
     assert!(size_of::<bw_reply>() == 32);
     assert!(size_of::<bw_client_stats>() == 88 && size_of::<bw_server_stats>() == 88);
     assert!(size_of::<bw_snapshot>() == 32 && size_of::<bw_delivery>() == 32);

@@ -13,6 +13,7 @@ pub mod client;
 pub mod config;
 pub mod error;
 pub mod events;
+mod extensible;
 #[cfg(target_pointer_width = "64")]
 mod layout;
 pub mod lookups;

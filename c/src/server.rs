@@ -7,6 +7,7 @@ use bellwire::{Caller, HandlerError, Server, ServerBuilder, ServerStats};
 use crate::bytes::{bytes, free, give, object, put, shared, text, writable};
 use crate::config::{self, bw_contract, bw_server_config};
 use crate::error::{Failure, bw_error, run};
+use crate::extensible;
 use crate::publisher::bw_publisher;
 
 /// A server that is being set up. By one thread at a time.
@@ -246,10 +247,7 @@ pub unsafe extern "C" fn bw_server_get_stats(
         // SAFETY: as the caller promises.
         let server = unsafe { shared(server) }?;
         // SAFETY: as the caller promises.
-        let stats = unsafe { object(stats) }?;
-        if stats.size != size_of::<bw_server_stats>() {
-            return Err(Failure::invalid("bw_server_stats.size is not its size"));
-        }
+        let size = unsafe { extensible::size(stats) }?;
         let ServerStats {
             sessions,
             admitted,
@@ -263,8 +261,8 @@ pub unsafe extern "C" fn bw_server_get_stats(
             poisoned,
             ..
         } = server.0.stats();
-        *stats = bw_server_stats {
-            size: stats.size,
+        let counted = bw_server_stats {
+            size,
             sessions,
             admitted,
             turned_away,
@@ -276,6 +274,8 @@ pub unsafe extern "C" fn bw_server_get_stats(
             posted,
             poisoned,
         };
+        // SAFETY: it has `size` bytes, as the caller promises.
+        unsafe { extensible::write(stats, size, &counted) };
         Ok(())
     };
     // SAFETY: as the caller promises.

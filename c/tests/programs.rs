@@ -223,6 +223,12 @@ fn structs_have_the_sizes_and_offsets_that_the_library_has() {
 }
 
 #[test]
+fn programs_of_older_and_newer_headers_work() {
+    let flags = ["-std=c11", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"];
+    plays("cc", &flags, "sizes.c");
+}
+
+#[test]
 fn bad_input_is_an_error_and_a_sentence() {
     plays("cc", &["-std=c11"], "bad_input.c");
 }
