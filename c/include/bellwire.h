@@ -194,7 +194,8 @@
 // The object belongs to the process that this one was forked from.
 #define BW_E_FORKED 15
 
-// An argument is NULL, too short, out of range, or not UTF-8: a mistake of the calling program.
+// An argument is NULL, too short, out of range, or not UTF-8, or the object's configuration excludes the function: a mistake of
+// the calling program.
 #define BW_E_INVALID 100
 
 // The library failed in a way that is a bug in it. Free the object; the process goes on.
@@ -1124,7 +1125,7 @@ int bw_client_abandon(struct bw_client *client,
                       struct bw_error *error);
 
 // Writes a descriptor to `fd` that becomes readable when the provider rings: poll it edge-triggered, or after
-// bw_client_arm. BW_E_SYSTEM where the doorbell is a futex. It stays the client's.
+// bw_client_arm. BW_E_INVALID where the doorbell is a futex. It stays the client's.
 //
 // Requires:
 // A client, `fd` may be written, `error` is NULL or valid.

@@ -42,7 +42,8 @@ pub const BW_E_STOPPING: c_int = 13;
 pub const BW_E_UNREAD: c_int = 14;
 /// The object belongs to the process that this one was forked from.
 pub const BW_E_FORKED: c_int = 15;
-/// An argument is NULL, too short, out of range, or not UTF-8: a mistake of the calling program.
+/// An argument is NULL, too short, out of range, or not UTF-8, or the object's configuration excludes the function: a mistake of
+/// the calling program.
 pub const BW_E_INVALID: c_int = 100;
 /// The library failed in a way that is a bug in it. Free the object; the process goes on.
 pub const BW_E_PANIC: c_int = 101;
@@ -163,6 +164,11 @@ impl From<ServeError> for Failure {
             ServeError::Taken { .. } => ErrorKind::Refused,
             ServeError::Forked => ErrorKind::Forked,
             ServeError::Name { .. } => return Self::invalid(error.to_string()),
+            // The run dir, a socket of the service manager, or a resource: for an operator.
+            ServeError::Inherited { .. }
+            | ServeError::Endpoint { .. }
+            | ServeError::System { .. } => ErrorKind::System,
+            // The enumeration may grow: name new variants above.
             _ => ErrorKind::System,
         };
         Self::of(kind, error.to_string())
@@ -174,6 +180,8 @@ impl From<PublishError> for Failure {
         let kind = match error {
             PublishError::Forked => ErrorKind::Forked,
             PublishError::TooLarge { .. } => ErrorKind::TooLarge,
+            PublishError::System { .. } => ErrorKind::System,
+            // As above.
             _ => ErrorKind::System,
         };
         Self::of(kind, error.to_string())
@@ -184,7 +192,9 @@ impl From<SubscribeError> for Failure {
     fn from(error: SubscribeError) -> Self {
         match error {
             SubscribeError::Call(error) => error.into(),
-            error => Self::of(ErrorKind::Malformed, error.to_string()),
+            SubscribeError::Malformed { .. } => Self::of(ErrorKind::Malformed, error.to_string()),
+            // As above.
+            error => Self::of(ErrorKind::System, error.to_string()),
         }
     }
 }
@@ -197,11 +207,18 @@ impl From<Shortage> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        let kind = match error.kind() {
-            std::io::ErrorKind::NotConnected => ErrorKind::Absent,
-            _ => ErrorKind::System,
-        };
-        Self::of(kind, error.to_string())
+        use std::io::ErrorKind as Io;
+        // EINVAL, ENOSYS and others of the kernel have these kinds, too, and are no mistake of the calling program.
+        let is_of_kernel = error.raw_os_error().is_some();
+        match error.kind() {
+            Io::NotConnected => Self::of(ErrorKind::Absent, error.to_string()),
+            // The only one: the descriptor of a session's doorbell.
+            Io::Unsupported if !is_of_kernel => Self::invalid(
+                "a futex has no descriptor: set the configuration's doorbell to BW_DOORBELL_EVENTFD or BW_DOORBELL_SOCKET",
+            ),
+            Io::InvalidInput if !is_of_kernel => Self::invalid(error.to_string()),
+            _ => Self::of(ErrorKind::System, error.to_string()),
+        }
     }
 }
 
@@ -209,7 +226,9 @@ impl<E: std::error::Error + 'static> From<RefreshError<E>> for Failure {
     fn from(error: RefreshError<E>) -> Self {
         match error {
             RefreshError::Call(error) => error.into(),
-            error => Self::of(ErrorKind::Malformed, error.to_string()),
+            RefreshError::Malformed { .. } => Self::of(ErrorKind::Malformed, error.to_string()),
+            // As above.
+            error => Self::of(ErrorKind::System, error.to_string()),
         }
     }
 }
@@ -231,4 +250,27 @@ pub(crate) unsafe fn run(
     // SAFETY: as the caller promises.
     unsafe { failure.write(error) };
     failure.code
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_kernel_is_no_mistake_of_the_calling_program() {
+        // EINVAL, EOPNOTSUPP, ENOSYS, ENOTCONN
+        for (number, expected) in
+            [(22, BW_E_SYSTEM), (95, BW_E_SYSTEM), (38, BW_E_SYSTEM), (107, BW_E_ABSENT)]
+        {
+            let failure = Failure::from(io::Error::from_raw_os_error(number));
+            assert_eq!((number, failure.code), (number, expected));
+        }
+        for kind in [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported] {
+            let failure = Failure::from(io::Error::from(kind));
+            assert_eq!((failure.code, failure.fault), (BW_E_INVALID, BW_FAULT_CALLER));
+        }
+        assert_eq!(Failure::from(io::Error::other("full")).code, BW_E_SYSTEM);
+    }
 }

@@ -1,7 +1,7 @@
 //! Many requests in flight: pipelines, batches, and event loops.
 
 use std::ffi::{c_int, c_void};
-use std::io::Error;
+use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 
 use bellwire::{CallError, Executed, Payload, Session, Ticket};
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn bw_client_abandon(
 }
 
 /// Writes a descriptor to `fd` that becomes readable when the provider rings: poll it edge-triggered, or after
-/// bw_client_arm. BW_E_SYSTEM where the doorbell is a futex. It stays the client's.
+/// bw_client_arm. BW_E_INVALID where the doorbell is a futex. It stays the client's.
 ///
 /// # Safety
 /// A client, `fd` may be written, `error` is NULL or valid.
@@ -217,8 +217,7 @@ pub unsafe extern "C" fn bw_client_fd(
     let of_session = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
-        let none =
-            || Failure::from(Error::other("a futex has no descriptor: set another doorbell"));
+        let none = || Failure::from(Error::from(ErrorKind::Unsupported));
         let doorbell = client.in_session(|session| Ok(session.as_fd().map(|fd| fd.as_raw_fd())))?;
         let doorbell = doorbell.ok_or_else(none)?;
         // SAFETY: as the caller promises.

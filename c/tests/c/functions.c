@@ -198,7 +198,8 @@ static void snapshots(bw_publisher *publisher)
     pthread_join(thread, NULL);
     bw_canceller_free(canceller);
     int fd = -1;
-    FAILS(BW_E_SYSTEM, bw_cache_fd(cache, &fd, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cache_fd(cache, &fd, NULL, &error));
+    CHECK(strstr(error.message, "BW_DOORBELL_EVENTFD") != NULL);
     bw_cache_free(cache);
 
     /* In an event loop. */
