@@ -70,6 +70,13 @@ impl From<ErrorKind> for Exit {
             | ErrorKind::Handler
             | ErrorKind::Malformed
             | ErrorKind::Stopping => Self::Provider,
+            ErrorKind::TooLarge
+            | ErrorKind::WouldBlock
+            | ErrorKind::Cancelled
+            | ErrorKind::System
+            | ErrorKind::Unread
+            | ErrorKind::Forked => Self::Failed,
+            // The enumeration may grow: name new kinds above.
             _ => Self::Failed,
         }
     }
@@ -216,8 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn scripts_can_distinguish_an_absent_service_from_a_refusal_and_a_deadline() {
-        let exits = [ErrorKind::Absent, ErrorKind::Refused, ErrorKind::Deadline].map(Exit::from);
-        assert_eq!(exits, [Exit::Absent, Exit::Refused, Exit::Deadline]);
+    fn each_kind_of_failure_has_its_exit_status() {
+        let exits = [
+            (ErrorKind::Absent, Exit::Absent),
+            (ErrorKind::Refused, Exit::Refused),
+            (ErrorKind::Incompatible, Exit::Refused),
+            (ErrorKind::TooLarge, Exit::Failed),
+            (ErrorKind::WouldBlock, Exit::Failed),
+            (ErrorKind::Deadline, Exit::Deadline),
+            (ErrorKind::Cancelled, Exit::Failed),
+            (ErrorKind::PeerGone, Exit::Provider),
+            (ErrorKind::ProtocolViolation, Exit::Provider),
+            (ErrorKind::Handler, Exit::Provider),
+            (ErrorKind::Malformed, Exit::Provider),
+            (ErrorKind::System, Exit::Failed),
+            (ErrorKind::Stopping, Exit::Provider),
+            (ErrorKind::Unread, Exit::Failed),
+            (ErrorKind::Forked, Exit::Failed),
+        ];
+        for (code, (kind, exit)) in (1..).zip(exits) {
+            assert_eq!((kind.code(), Exit::from(kind)), (code, exit), "{kind:?}");
+        }
     }
 }
