@@ -511,7 +511,8 @@ typedef int (*bw_handler)(void *user,
                           size_t len,
                           struct bw_answer *answer);
 
-// Counters of a server: accepted = answered + refused + lost + posted + in flight.
+// Counters of a server: accepted = answered + refused + lost + posted + in flight. These tell whether it serves, and what it denied its
+// clients; `bellwire stat` shows all others of the running process.
 typedef struct bw_server_stats {
   // sizeof(bw_server_stats), set by the caller.
   size_t size;
@@ -535,6 +536,14 @@ typedef struct bw_server_stats {
   uint64_t posted;
   // Sessions closed because the client violated the protocol.
   uint64_t poisoned;
+  // Sessions closed because the client took nothing of what was published for it for too long.
+  uint64_t unread;
+  // How often this process had no descriptor left to accept a client, follow its lane, or answer it.
+  uint64_t out_of_descriptors;
+  // How often this process had no memory or mappings left for that.
+  uint64_t out_of_memory;
+  // How often a client was denied memory because its user had reached the quota.
+  uint64_t over_quota;
 } bw_server_stats;
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ const _: () = {
     assert!(bw_client_config::FIRST == 72 && bw_server_config::FIRST == 88);
     assert!(bw_client_stats::FIRST == 88 && bw_server_stats::FIRST == 88);
     assert!(size_of::<bw_reply>() == 32);
-    assert!(size_of::<bw_client_stats>() == 88 && size_of::<bw_server_stats>() == 88);
+    assert!(size_of::<bw_client_stats>() == 88 && size_of::<bw_server_stats>() == 120);
     assert!(size_of::<bw_snapshot>() == 32 && size_of::<bw_delivery>() == 32);
     assert!(size_of::<bw_app>() == 88 && offset_of!(bw_app, started_ns) == 16);
     assert!(size_of::<bw_cgroup_details>() == 48 && offset_of!(bw_cgroup_details, labels) == 40);

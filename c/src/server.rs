@@ -26,7 +26,8 @@ pub struct bw_answer {
     failed: Option<String>,
 }
 
-/// Counters of a server: accepted = answered + refused + lost + posted + in flight.
+/// Counters of a server: accepted = answered + refused + lost + posted + in flight. These tell whether it serves, and what it denied its
+/// clients; `bellwire stat` shows all others of the running process.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct bw_server_stats {
@@ -52,6 +53,14 @@ pub struct bw_server_stats {
     pub posted: u64,
     /// Sessions closed because the client violated the protocol.
     pub poisoned: u64,
+    /// Sessions closed because the client took nothing of what was published for it for too long.
+    pub unread: u64,
+    /// How often this process had no descriptor left to accept a client, follow its lane, or answer it.
+    pub out_of_descriptors: u64,
+    /// How often this process had no memory or mappings left for that.
+    pub out_of_memory: u64,
+    /// How often a client was denied memory because its user had reached the quota.
+    pub over_quota: u64,
 }
 
 /// Handles a request: `request` has `len` bytes, until it returns. Answers with bw_answer_write and returns 0, or returns
@@ -259,6 +268,10 @@ pub unsafe extern "C" fn bw_server_get_stats(
             errors,
             posted,
             poisoned,
+            unread,
+            out_of_descriptors,
+            out_of_memory,
+            over_quota,
             ..
         } = server.0.stats();
         let counted = bw_server_stats {
@@ -273,6 +286,10 @@ pub unsafe extern "C" fn bw_server_get_stats(
             errors,
             posted,
             poisoned,
+            unread,
+            out_of_descriptors,
+            out_of_memory,
+            over_quota,
         };
         // SAFETY: it has `size` bytes, as the caller promises.
         unsafe { extensible::write(stats, size, &counted) };

@@ -83,6 +83,12 @@ int main(void)
     TAINT(server_stats, offsetof(struct newer_server_stats, behind));
     OK(bw_server_get_stats(server, &server_stats.known, &error));
     CHECK(server_stats.known.admitted == 1 && IS_FILLED(server_stats));
+    /* One of the first version has the counters up to poisoned. */
+    const size_t first = offsetof(bw_server_stats, unread);
+    TAINT(server_stats, first);
+    OK(bw_server_get_stats(server, &server_stats.known, &error));
+    CHECK(server_stats.known.size == first && server_stats.known.admitted == 1 && server_stats.known.poisoned == 0);
+    CHECK(is_all((char *)&server_stats + first, sizeof server_stats - first, UNTOUCHED));
     struct newer_error newer;
     TAINT(newer, offsetof(struct newer_error, behind));
     CHECK(bw_client_new(NULL, NULL, NULL, &client, &newer.known) == BW_E_INVALID);
