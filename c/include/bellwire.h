@@ -1220,7 +1220,7 @@ int bw_server_publish(struct bw_server_builder *builder,
 int bw_server_start(struct bw_server_builder *builder, struct bw_server **out, struct bw_error *error);
 
 // Stops the server and frees it: waits for handlers, and for clients to take their answers, at most for the configured
-// time. From a handler of this server, or from its on_incident, it returns at once, and the server stops as soon as that has returned. NULL
+// time. From a handler of this server it returns at once, and the server stops as soon as that has returned. NULL
 // is fine.
 //
 // Requires:

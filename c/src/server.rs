@@ -231,7 +231,7 @@ pub unsafe extern "C" fn bw_server_start(
 }
 
 /// Stops the server and frees it: waits for handlers, and for clients to take their answers, at most for the configured
-/// time. From a handler of this server, or from its on_incident, it returns at once, and the server stops as soon as that has returned. NULL
+/// time. From a handler of this server it returns at once, and the server stops as soon as that has returned. NULL
 /// is fine.
 ///
 /// # Safety
