@@ -3,10 +3,10 @@
  * libbellwire: calls and snapshots between the processes of one machine.
  *
  * Functions return BW_OK (0) or one of BW_E_…, and then fill in the `bw_error` passed last, if it is not NULL. Nothing is
- * written to other out-parameters then. No function aborts the process or lets a panic out; after BW_E_PANIC, only free the
- * object.
+ * written to other out-parameters then. No function aborts the process, and no panic crosses the API; after BW_E_PANIC, only
+ * free the object.
  *
- * Threads: an object may be used by any thread, by one at a time; where several may use it at once, its function says so.
+ * Threads: an object may move between threads, but only one may use it at a time, unless its function says otherwise.
  * Objects share nothing.
  *
  * A struct that begins with `size` may get fields at its end in later versions; 0 in a field that was added means what the library did
@@ -17,7 +17,7 @@
  *
  * What a program passes is checked as far as it can be: NULL, the size of a struct, a length that memory cannot have, and numbers out of
  * range are BW_E_INVALID. Undefined, as in C: an object or lent bytes after they were freed, a pointer or a length that is wrong in
- * another way, and an exception, a longjmp or the end of a thread out of a function that the library calls.
+ * another way, and an exception, a longjmp or a pthread_exit that leaves a callback.
  *
  * fork: an object belongs to the process that created it. In a child it fails with BW_E_FORKED, and freeing it there does
  * nothing to the parent's.
@@ -55,7 +55,7 @@
 // There is a newer snapshot now.
 #define BW_CHANGED 1
 
-// It was asked for, and has not arrived yet.
+// Requested; not arrived yet.
 #define BW_PENDING 2
 
 // The provider is there and has published nothing yet.

@@ -15,7 +15,7 @@ use crate::error::{Failure, bw_error, run};
 pub const BW_UNCHANGED: c_int = 0;
 /// There is a newer snapshot now.
 pub const BW_CHANGED: c_int = 1;
-/// It was asked for, and has not arrived yet.
+/// Requested; not arrived yet.
 pub const BW_PENDING: c_int = 2;
 /// The provider is there and has published nothing yet.
 pub const BW_EMPTY: c_int = 3;
