@@ -56,8 +56,8 @@ pub(crate) fn report_losses(losses: &Losses) {
     }
     if *unseen_returns > 0 {
         errln!(
-            "{unseen_returns} times the tracer was not told that a thread ran again: since when is known from how long it \
-             ran, its functions in the kernel are not, and a handler that it ran is not split by why it was off the CPU"
+            "{unseen_returns} times no sched event showed that a thread ran again: when it did is computed from its run time, \
+             its kernel functions are missing, and a handler that it ran is not split by why it was off the CPU"
         );
     }
 }

@@ -75,7 +75,7 @@ pub enum MalformedKind {
     #[error("a reserved byte is not zero")]
     Reserved,
     /// `pair_count` is not the number of hierarchies and of all labels, or the table would not fit.
-    #[error("there are {found} pairs, and {expected} are wanted")]
+    #[error("{found} pairs where {expected} were expected")]
     PairCount {
         /// The count found.
         found: u32,
