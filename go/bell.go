@@ -19,7 +19,7 @@ type bell interface {
 	wait(ready func() bool)
 	// kick ends the wait that is under way, or the next one.
 	kick()
-	// rearm forgets kicks. What a kick told has to be looked at after it.
+	// rearm forgets kicks. Check afterwards what a kick may have announced.
 	rearm()
 	close()
 }

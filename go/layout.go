@@ -62,7 +62,7 @@ func (w words) at(offset int) *uint64 {
 func (w words) load(offset int) uint64         { return atomic.LoadUint64(w.at(offset)) }
 func (w words) store(offset int, value uint64) { atomic.StoreUint64(w.at(offset), value) }
 
-// pageHeader is what stands in a page once.
+// pageHeader is the constant part of a page.
 type pageHeader struct {
 	role     uint32
 	session  uint64

@@ -181,7 +181,7 @@ func (s *serverSession) published() {
 		s.answer(j, StatusOK, nil)
 		return
 	}
-	// The session waits for room, not who publishes.
+	// The session waits for room; the publisher does not.
 	j.ready = true
 	s.queue(j)
 	s.bell.kick()

@@ -120,7 +120,7 @@ func (e *end) armSpace() {
 
 // park sleeps until the peer rings, the context ends or somebody kicks.
 func (e *end) park(ctx context.Context, need uint64, cond func() bool) {
-	// What a kick told that came while mu was not held is looked at once more behind it.
+	// A kick may have come while mu was not held: check once more after this.
 	e.bell.rearm()
 	if cond() || e.over() != nil || ctx.Err() != nil {
 		return
