@@ -31,8 +31,8 @@ func newRingReader(ring words, h ringHeader) *ringReader {
 	return &ringReader{mem: ring, size: uint64(h.size), number: h.number, expected: h.first}
 }
 
-// sawTail looks whether there is something new, and goes on at the oldest record if the reader was overrun.
-func (c *ringReader) sawTail() (bool, error) {
+// checkTail looks whether there is something new, and goes on at the oldest record if the reader was overrun.
+func (c *ringReader) checkTail() (bool, error) {
 	tail := c.mem.load(wordPublished)
 	switch {
 	case tail < c.tail:
@@ -81,7 +81,7 @@ func (c *ringReader) toNewest() (bool, error) {
 // next takes a record, whose bytes it appends to dst. There is none if ok is false.
 func (c *ringReader) next(dst []byte) (r ringRecord, ok bool, err error) {
 	for {
-		more, err := c.sawTail()
+		more, err := c.checkTail()
 		if err != nil || !more {
 			return r, false, err
 		}

@@ -84,7 +84,7 @@ func TestWhetherAHandlerRanIsKnownFromHead(t *testing.T) {
 	requests := []*Pending{submitted(t, s, []byte("wait")), nil}
 	<-begun
 	requests[1] = submitted(t, s, []byte("not taken"))
-	s.losesPeer()
+	s.peerDied()
 	for i, ran := range []Executed{ExecutedMaybe, ExecutedNo} {
 		if _, err := requests[i].Wait(t.Context()); !errors.Is(err, ErrPeerGone) || ExecutedOf(err) != ran {
 			t.Errorf("%v, ran: %v", err, ExecutedOf(err))

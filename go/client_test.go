@@ -106,7 +106,7 @@ func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 	check(t, os.Remove(filepath.Join(dir, "echo.sock")))
 	s, err := client.Session(t.Context())
 	check(t, err)
-	s.losesPeer()
+	s.peerDied()
 	if err := <-failed; !errors.Is(err, ErrAbsent) || ExecutedOf(err) != ExecutedMaybe {
 		t.Error(err, ExecutedOf(err))
 	}

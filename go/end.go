@@ -98,7 +98,7 @@ func (e *end) poll() (took bool, err error) {
 	if e.broken != nil || e.closed {
 		return false, nil
 	}
-	if err := e.tx.sawHead(e.peer.load(wordHead), e.published); err != nil {
+	if err := e.tx.checkHead(e.peer.load(wordHead), e.published); err != nil {
 		return false, err
 	}
 	// Also where room has seen the Head before.
@@ -107,7 +107,7 @@ func (e *end) poll() (took bool, err error) {
 			w.signal()
 		}
 	}
-	if err := e.rx.sawTail(e.peer.load(wordTail)); err != nil {
+	if err := e.rx.checkTail(e.peer.load(wordTail)); err != nil {
 		return false, err
 	}
 	for n := 0; n < 256 && e.rx.head < e.rx.tail && !e.full(); n++ {
@@ -143,7 +143,7 @@ func (e *end) takeOne() error {
 	}
 	if e.rx.head-e.rx.looked >= uint64(e.rx.epoch.size)/4 || h.kind == kindAttach {
 		e.storeHead()
-		e.lookAtSpace()
+		e.ringForSpace()
 	}
 	return nil
 }
@@ -155,8 +155,8 @@ func (e *end) storeHead() {
 	}
 }
 
-// lookAtSpace rings a peer that waits for the room that was given back since the last look.
-func (e *end) lookAtSpace() {
+// ringForSpace rings a peer that waits for the room that was given back since the last look.
+func (e *end) ringForSpace() {
 	e.storeHead()
 	from := e.rx.looked
 	e.rx.looked = e.taken
@@ -220,7 +220,7 @@ func (e *end) followSwitch(h header) error {
 		e.cut++
 	}
 	unmap(e.rx.follow(next, mem))
-	e.lookAtSpace()
+	e.ringForSpace()
 	return nil
 }
 
@@ -231,12 +231,12 @@ func (e *end) poison(err error) {
 	}
 	e.broken = &Violation{Peer: e.peerName, Err: err}
 	e.ended.Store(true)
-	e.sayClose(closePoisoned)
+	e.sendClose(closePoisoned)
 	e.wakeAll()
 }
 
-// sayClose publishes the Close record; nothing is written after it.
-func (e *end) sayClose(reason closeReason) {
+// sendClose publishes the Close record; nothing is written after it.
+func (e *end) sendClose(reason closeReason) {
 	if e.own.load(wordState) != 1 {
 		return
 	}
@@ -251,7 +251,7 @@ func (e *end) shut(reason closeReason) {
 	if e.closed {
 		return
 	}
-	e.sayClose(reason)
+	e.sendClose(reason)
 	e.closed = true
 	e.sock.close()
 	if e.pidfd != nil {

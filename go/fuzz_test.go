@@ -76,7 +76,7 @@ func FuzzLane(f *testing.F) {
 				maxMessage: 1024, waits: func(id uint64) bool { return id%2 == 1 },
 			}
 			copy(r.mem, b)
-			if r.sawTail(min(uint64(len(b))&^15, 4096)) != nil {
+			if r.checkTail(min(uint64(len(b))&^15, 4096)) != nil {
 				t.Fatal("the tail")
 			}
 			for {

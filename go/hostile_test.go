@@ -47,7 +47,7 @@ func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
 	peer := theirs(server)
 	part := header{kind: kindResponse, flags: flagMore, id: requests[0].id}
 	peer.puts(part, pattern(16))
-	s.losesPeer()
+	s.peerDied()
 	if _, err := requests[0].Wait(t.Context()); !errors.Is(err, ErrPeerGone) {
 		t.Error(err)
 	}

@@ -398,7 +398,7 @@ func TestAReaderLooksForAnotherProviderWhenItsOwnIsGone(t *testing.T) {
 	}
 	// As if it was killed, and left its board as it was.
 	first := r.session
-	first.losesPeer()
+	first.peerDied()
 	if changed, err := r.Refresh(t.Context()); !changed || err != nil || r.session == first {
 		t.Error(changed, err)
 	}

@@ -23,8 +23,8 @@ type receiver struct {
 	inParts bool
 }
 
-// sawTail takes the peer's Tail.
-func (r *receiver) sawTail(tail uint64) error {
+// checkTail takes the peer's Tail.
+func (r *receiver) checkTail(tail uint64) error {
 	allowed := uint64(r.epoch.size)
 	if r.least != r.largest {
 		allowed += 4 * r.largest

@@ -27,8 +27,8 @@ type attached struct {
 	bytes uint64 // of memory
 }
 
-// sawHead takes the peer's Head.
-func (s *sender) sawHead(head, published uint64) error {
+// checkHead takes the peer's Head.
+func (s *sender) checkHead(head, published uint64) error {
 	switch {
 	case head < s.head:
 		return faultHeadWentBack

@@ -61,7 +61,7 @@ func (s *serverSession) run() error {
 			// The handler has ended its goroutine, as t.FailNow does, without mu.
 			s.mu.Lock()
 			s.stats().lost.Add(1)
-			s.loseInbox()
+			s.dropInbox()
 			s.cancel()
 			s.shut(closeNormal)
 			s.leave()
@@ -85,7 +85,7 @@ func (s *serverSession) run() error {
 		}
 		s.inbox = nil
 	}
-	s.loseInbox()
+	s.dropInbox()
 	err := s.over()
 	s.cancel()
 	if s.watching != nil {
@@ -105,14 +105,14 @@ func (s *serverSession) run() error {
 		reason = s.reason
 	}
 	s.shut(reason)
-	s.loseInbox()
+	s.dropInbox()
 	s.tally()
 	s.leave()
 	return err
 }
 
-// loseInbox gives up the requests that nobody will handle.
-func (s *serverSession) loseInbox() {
+// dropInbox gives up the requests that nobody will handle.
+func (s *serverSession) dropInbox() {
 	for _, j := range s.inbox {
 		if !j.trim {
 			s.stats().lost.Add(1)

@@ -232,7 +232,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.turnAway(session, isOpen, err)
+		s.reject(session, isOpen, err)
 		if session == nil {
 			reapConn(strangers, conn)
 		} else {
@@ -269,8 +269,8 @@ func (s *Server) letGo(session *serverSession) {
 	}
 }
 
-// turnAway tells a client why it gets no session, or ends the one that it has. There is none of a client whose user is unknown.
-func (s *Server) turnAway(session *serverSession, isOpen bool, err error) {
+// reject tells a client why it gets no session, or ends the one that it has. There is none of a client whose user is unknown.
+func (s *Server) reject(session *serverSession, isOpen bool, err error) {
 	s.stats.turnedAway.Add(1)
 	s.stats.lacked(err)
 	s.o.log.Warn("a client was refused", "service", s.service, "error", err)

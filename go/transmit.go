@@ -98,7 +98,7 @@ func (e *end) room(ctx context.Context, w *waiter, payload uint64) error {
 	if fits {
 		return nil
 	}
-	if err := e.tx.sawHead(e.peer.load(wordHead), e.published); err != nil {
+	if err := e.tx.checkHead(e.peer.load(wordHead), e.published); err != nil {
 		e.poison(err)
 		return e.over()
 	}

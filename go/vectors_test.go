@@ -336,7 +336,7 @@ type replay struct {
 }
 
 func (r *replay) step(t *testing.T, name string, page words) {
-	if err := r.reader.sawTail(page.load(wordTail)); err != nil {
+	if err := r.reader.checkTail(page.load(wordTail)); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	for {

@@ -125,7 +125,7 @@ func (e *end) park(ctx context.Context, need uint64, cond func() bool) {
 	if cond() || e.over() != nil || ctx.Err() != nil {
 		return
 	}
-	e.lookAtSpace()
+	e.ringForSpace()
 	tail, head := e.rx.tail, e.tx.head
 	e.own.store(wordWantData, tail)
 	e.leadNeed = need

@@ -95,12 +95,12 @@ func (e *end) watchProcess() {
 		return
 	}
 	if raw.Read(hasEnded) == nil {
-		e.losesPeer()
+		e.peerDied()
 	}
 }
 
-// losesPeer notes that the peer's process has ended.
-func (e *end) losesPeer() {
+// peerDied notes that the peer's process has ended.
+func (e *end) peerDied() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.peerIsGone(nil)
