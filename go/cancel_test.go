@@ -77,7 +77,7 @@ func TestARequestThatIsCancelledBeforeItsTurnDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestWhetherAHandlerRanIsKnownFromHead(t *testing.T) {
+func TestHeadShowsWhetherAHandlerRan(t *testing.T) {
 	handler, begun, release := pausing()
 	_, s := pair(t, handler)
 	defer close(release)

@@ -71,7 +71,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhoReadsAServiceOfCallsLearnsIt(t *testing.T) {
+func TestReaderOfACallServiceGetsAnError(t *testing.T) {
 	dir := t.TempDir()
 	listening(t, dir, echo)
 	r := snapshotReader(t, dir, "echo")
@@ -88,7 +88,7 @@ func TestWhoReadsAServiceOfCallsLearnsIt(t *testing.T) {
 	}
 }
 
-func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
+func TestExecutedIsKnownAfterARetry(t *testing.T) {
 	dir := t.TempDir()
 	handler, begun, release := pausing()
 	listening(t, dir, handler)

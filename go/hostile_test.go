@@ -372,7 +372,7 @@ func TestDescriptorsThatBlockInCloseHoldUpNoOtherUsers(t *testing.T) {
 	check(t, err)
 }
 
-func TestWhatCannotBlockWaitsForNoClosesThatDo(t *testing.T) {
+func TestClosesThatCannotBlockWaitForNoOther(t *testing.T) {
 	dir := t.TempDir()
 	listening(t, dir, echo, MaxSessionsPerUser(1))
 	s := dialed(t, dir, "echo")
@@ -395,7 +395,7 @@ func TestWhatCannotBlockWaitsForNoClosesThatDo(t *testing.T) {
 	}
 }
 
-func TestWhatRefusedClientsLeaveOnTheirSocketsTakesFewThreads(t *testing.T) {
+func TestSocketsOfRefusedClientsTakeFewThreads(t *testing.T) {
 	leaveBlocking(t, listening(t, t.TempDir(), echo), 12*maxCloses)
 	takeFewThreads(t)
 }

@@ -83,7 +83,7 @@ func TestASessionIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestWhoIsAdmittedAndTrusted(t *testing.T) {
+func TestAdmissionAndTrust(t *testing.T) {
 	dir := t.TempDir()
 	server := listening(t, dir, echo, Admit(stranger+1))
 	for uid, admitted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, stranger + 1: true, stranger: false} {
