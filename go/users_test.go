@@ -20,7 +20,9 @@ import (
 // asAnotherProcess runs a part of a test in a process of its own.
 func asAnotherProcess(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	command := exec.Command(os.Args[0], "-test.run=^"+name+"$")
+	// Another processor's program starts under its emulator only.
+	program := append(strings.Fields(os.Getenv("BELLWIRE_TEST_EMULATOR")), os.Args[0], "-test.run=^"+name+"$")
+	command := exec.Command(program[0], program[1:]...)
 	command.Env = append(os.Environ(), "BELLWIRE_TEST_PROCESS="+strings.Join(args, " "))
 	command.Stderr = os.Stderr
 	return command
