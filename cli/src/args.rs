@@ -166,17 +166,24 @@ impl Command {
     /// Returns whether it looks for providers in the run dir, or provides there.
     pub(crate) fn uses_run_dir(&self) -> bool {
         use Command as C;
-        matches!(
-            self,
+        match self {
             C::Provide(_)
-                | C::Get(_)
-                | C::Watch(_)
-                | C::Call(_)
-                | C::Ping(_)
-                | C::Ls(_)
-                | C::Stat(_)
-                | C::Export(_)
-        )
+            | C::Get(_)
+            | C::Watch(_)
+            | C::Call(_)
+            | C::Ping(_)
+            | C::Ls(_)
+            | C::Stat(_)
+            | C::Export(_) => true,
+            C::Demo(_)
+            | C::Top(_)
+            | C::Doctor(_)
+            | C::Bench { .. }
+            | C::Trace { .. }
+            | C::Completions { .. }
+            | C::Manual { .. }
+            | C::DemoProvider(_) => false,
+        }
     }
 }
 
