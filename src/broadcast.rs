@@ -137,12 +137,12 @@ impl PeerRing {
     }
 
     /// Reads from the oldest record that is kept.
-    pub(crate) fn go_to_oldest(&mut self) {
+    pub(crate) fn seek_oldest(&mut self) {
         self.receiver = Receiver::from_oldest(self.ring);
     }
 
     /// Reads from the start, and counts as missed what lies between `next` and the first record there.
-    pub(crate) fn go_on_with(&mut self, next: u64) {
+    pub(crate) fn resume_at(&mut self, next: u64) {
         self.receiver = Receiver::new(self.ring, self.first).expecting(next);
     }
 

@@ -318,7 +318,7 @@ impl<E: Event> Subscriber<E> {
         if self.pending.is_some() || self.take()? {
             return Ok(true);
         }
-        if self.is_settled() {
+        if self.is_caught_up() {
             return Ok(false);
         }
         self.advance()
@@ -376,7 +376,7 @@ impl<E: Event> Subscriber<E> {
 
     /// Returns whether nothing but an event can change what there is: loads, or a system call now and then.
     #[inline]
-    fn is_settled(&mut self) -> bool {
+    fn is_caught_up(&mut self) -> bool {
         if !self.is_following || self.next_ring.is_some() {
             return false;
         }
@@ -438,12 +438,12 @@ impl<E: Event> Subscriber<E> {
                 }
             }
             Place::After { publisher: before, next: Some(next) } if before == publisher => {
-                ring.go_on_with(next);
+                ring.resume_at(next);
             }
-            Place::Start(Start::Oldest) => ring.go_to_oldest(),
+            Place::Start(Start::Oldest) => ring.seek_oldest(),
             Place::After { publisher: before, .. } => {
                 self.pending.restarted = before != publisher;
-                ring.go_to_oldest();
+                ring.seek_oldest();
             }
         }
         let next = session.ring().and_then(|ring| PeerRing::next_sequence(ring));
@@ -478,8 +478,8 @@ impl<E: Event> Subscriber<E> {
     /// Sleeps until there may be more to do. Fails when another thread cancelled.
     fn sleep(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waits_for_ring = self.next_ring.is_some() || !self.is_following;
-        if self.client.is_owed() {
-            return self.client.wait_owed(until);
+        if self.client.has_pending_reply() {
+            return self.client.wait_pending_reply(until);
         }
         let Some(session) = self.client.session() else {
             return self.client.sleep_until_arrival(until);
@@ -498,14 +498,14 @@ impl<E: Event> Subscriber<E> {
 
     fn arm_session(&mut self) -> Result<bool, CallError> {
         let (is_due, is_following) = (self.next_ring.is_some(), self.is_following);
-        let is_over = is_following && !is_due && !self.is_settled();
+        let is_over = is_following && !is_due && !self.is_caught_up();
         let Some(session) = self.client.session() else { return Ok(false) };
         if session.asked_since().is_none() {
             let seen = session.board().generation();
             if is_due || is_over {
                 return Ok(true);
             }
-            session.ask_for_news(seen)?;
+            session.request_update(seen)?;
             // What was published after the generation was loaded is rung for; what before, is there.
             if is_following && session.ring().is_some_and(|ring| ring.has_new_records()) {
                 return Ok(true);

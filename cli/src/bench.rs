@@ -14,5 +14,5 @@ const PROGRAM: Program = Program {
 
 /// Replaces this process by the benchmarks.
 pub(crate) fn run(args: &[OsString]) -> Result<Exit, Failure> {
-    Err(PROGRAM.become_it(args))
+    Err(PROGRAM.exec_program(args))
 }

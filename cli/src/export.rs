@@ -11,7 +11,7 @@ use crate::args::positive_duration;
 use crate::exit::{Exit, Failure};
 use crate::latency::Latencies;
 use crate::openmetrics;
-use crate::stat::Asker;
+use crate::stat::StatsQuery;
 use crate::stop::Stop;
 
 /// Serve the counters of all providers over HTTP, for Prometheus and other scrapers
@@ -42,7 +42,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     let (run_dir, timeout) = (run_dir.clone(), args.timeout);
     let latencies = Arc::new(Mutex::new(Latencies::default()));
     bellwire_scrape::serve(listener, move || {
-        let asker = Asker { run_dir: &run_dir, timeout, method: None };
+        let asker = StatsQuery { run_dir: &run_dir, timeout, method: None };
         // A run dir that does not exist yet has no providers.
         let providers = asker.all().unwrap_or_default();
         let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner).update(&providers);

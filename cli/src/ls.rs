@@ -10,7 +10,7 @@ use crate::args::Output;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
-use crate::stat::Asker;
+use crate::stat::StatsQuery;
 
 /// List the endpoints in the run dir: the services and their providers
 #[derive(Debug, clap::Args)]
@@ -142,7 +142,7 @@ impl Endpoint {
             Liveness::Activated => ("activated", None),
             Liveness::Unknown => ("unknown", None),
         };
-        let asker = Asker { run_dir, timeout: TIMEOUT, method: None };
+        let asker = StatsQuery { run_dir, timeout: TIMEOUT, method: None };
         let provider = matches!(info.liveness, Liveness::Alive(_)).then(|| asker.one(info.service));
         let stats = provider.as_ref().and_then(|provider| provider.stats());
         let owner = info.owner;

@@ -21,7 +21,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// Replaces this process by the program; returns only on failure, with the reason.
-    pub(crate) fn become_it(&self, args: &[OsString]) -> Failure {
+    pub(crate) fn exec_program(&self, args: &[OsString]) -> Failure {
         let Self { name, does, build } = *self;
         let beside = self.beside_this_program().filter(|path| path.is_file());
         let error = process::exec(Command::new(beside.unwrap_or_else(|| name.into())).args(args));

@@ -223,7 +223,7 @@ fn one_way_requests_take_no_place_and_their_number_not_taken_is_exact() {
         let head = pair.ends[0].peer().load(Word::Head, Ordering::Acquire);
         assert_eq!(pair.calls.unconsumed_after(head), left);
         assert_eq!(unconsumed(&mut pair), left);
-        assert_eq!(pair.calls.last_post().is_some(), left > 0);
+        assert_eq!(pair.calls.last_post_end().is_some(), left > 0);
     }
     pair.send(Kind::Response, 0, &[]);
     assert_eq!(pair.reply(), Err(PeerFault::UnknownId { id: 0 }), "nobody answers them");
@@ -241,12 +241,12 @@ fn a_one_way_request_that_breaks_off_uses_up_no_number() {
         Outgoing::from(&long).one_way(),
     );
     assert_eq!(part, Ok(None));
-    pair.calls.break_off();
+    pair.calls.abort_parts();
     let ticket = pair.submit(&[1]).unwrap();
     pair.commit();
     assert_eq!(ticket.id(), 1);
     assert_eq!(pair.take(), Some((Kind::Request, 0)));
     assert_eq!(pair.take(), Some((Kind::Cancel, 0)));
     assert_eq!(pair.take(), Some((Kind::Request, 1)));
-    assert_eq!(pair.calls.last_post(), None, "it was never whole");
+    assert_eq!(pair.calls.last_post_end(), None, "it was never whole");
 }

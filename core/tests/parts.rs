@@ -148,7 +148,7 @@ fn a_request_that_was_broken_off_is_none() {
         let full = drive.submit_in_parts(&payload(1, 50_000));
         assert!(matches!(full, Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. })))));
         drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
-        drive.break_off();
+        drive.abort_parts();
         match next {
             0 => {}
             1 => drive.trim().unwrap(),

@@ -86,7 +86,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
         patience: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         let mut found = Refreshed::Pending;
-        let settled = poll_fn(|context| self.poll_settled(&mut found, context));
+        let settled = poll_fn(|context| self.poll_refreshed(&mut found, context));
         // At the end of the patience, what was found until then counts.
         timeout(patience, settled).await.unwrap_or(Ok(()))?;
         Ok(found)
@@ -115,7 +115,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
     }
 
     /// Refreshes until nothing is owed, and leaves in `found` what that came to.
-    fn poll_settled(
+    fn poll_refreshed(
         &mut self,
         found: &mut Refreshed,
         context: &mut Context<'_>,
@@ -126,10 +126,10 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
             if *found != Refreshed::Changed {
                 *found = now;
             }
-            if !self.cache.is_unsettled(now) {
+            if !self.cache.should_refresh_again(now) {
                 return Poll::Ready(Ok(()));
             }
-            if self.cache.client.is_owed() {
+            if self.cache.client.has_pending_reply() {
                 ready!(self.poll_rung(context))?;
             }
         }

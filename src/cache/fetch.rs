@@ -60,7 +60,7 @@ impl<T: Snapshot> SnapshotCache<T> {
                 {
                     return taken;
                 }
-                self.fetch_otherwise()
+                self.fetch_by_call()
             }
             Err(error) => Err(error),
         };
@@ -157,7 +157,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Takes the newest snapshot in memory of its own.
-    fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
+    fn fetch_by_call(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
         let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
         session.try_fetch(T::MAX_LEN)?.try_map(|(generation, map)| {
             self.trace.takes(generation, Transfer::Mapped);

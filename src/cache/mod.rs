@@ -204,10 +204,10 @@ impl<T: Snapshot> SnapshotCache<T> {
             if is_new || is_over {
                 return Ok(found);
             }
-            if self.client.is_owed() {
+            if self.client.has_pending_reply() {
                 // Report that the provider stopped answering when its answer is overdue.
                 let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
-                self.client.wait_owed(earlier(overdue, until))?;
+                self.client.wait_pending_reply(earlier(overdue, until))?;
                 continue;
             }
             match (self.seen, self.client.open_session()) {
@@ -309,11 +309,11 @@ impl<T: Snapshot> SnapshotCache<T> {
         let mut changed = None;
         loop {
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
-            if Os::now() >= until || !self.is_unsettled(found) {
+            if Os::now() >= until || !self.should_refresh_again(found) {
                 return Ok(changed.unwrap_or(found));
             }
-            if self.client.is_owed() {
-                self.client.wait_owed(Some(until))?;
+            if self.client.has_pending_reply() {
+                self.client.wait_pending_reply(Some(until))?;
             }
             found = self.refresh()?;
         }
@@ -329,7 +329,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             if is_over || session.board().generation() != seen {
                 return Ok(true);
             }
-            session.ask_for_news(seen)?;
+            session.request_update(seen)?;
         }
         session.arm()
     }
@@ -343,9 +343,9 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Returns whether a patient caller refreshes again after this outcome: the provider owes an answer, or has published a
     /// newer snapshot than the one that arrived.
-    pub(crate) fn is_unsettled(&self, found: Refreshed) -> bool {
+    pub(crate) fn should_refresh_again(&self, found: Refreshed) -> bool {
         let newest = self.client.open_session().map(|session| session.board().generation());
-        (found == Refreshed::Changed && newest != self.seen) || self.client.is_owed()
+        (found == Refreshed::Changed && newest != self.seen) || self.client.has_pending_reply()
     }
 
     fn overdue_at(&self) -> Option<Instant> {

@@ -153,7 +153,7 @@ impl<S: Service> Client<S> {
 
     /// Returns when to look at what the provider publishes even if nothing arrives.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.open_session().map_or_else(|| self.step_due(), Session::news_due)
+        self.open_session().map_or_else(|| self.step_due(), Session::update_due)
     }
 
     /// Makes a retry due if a provider may have come up.

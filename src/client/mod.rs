@@ -323,7 +323,7 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns whether the provider owes an answer: a session, or what was asked for of what it publishes.
-    pub(crate) fn is_owed(&self) -> bool {
+    pub(crate) fn has_pending_reply(&self) -> bool {
         matches!(self.phase, Phase::Connecting(_)) || self.asked_since().is_some()
     }
 
@@ -334,7 +334,7 @@ impl<S: Service> Client<S> {
 
     /// Waits for the answer that the provider owes, until `until` at most; the next step takes it. Fails when another thread
     /// cancelled: the next step finds other failures.
-    pub(crate) fn wait_owed(&mut self, until: Option<Instant>) -> Result<(), CallError> {
+    pub(crate) fn wait_pending_reply(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waited = match self.session() {
             Some(session) => session.wait_answer(until),
             // The handshake has its own deadline.

@@ -364,7 +364,7 @@ impl ServerBuilder {
         let theirs = Arc::clone(&shared);
         // Created on its own thread, because it holds the life word that reports the death of exactly this thread.
         let serve = move || {
-            own_thread::run_handlers_of(&theirs.bell);
+            own_thread::mark_handler_thread(&theirs.bell);
             match Reactor::new(config, listeners, quotas, theirs) {
                 Ok(reactor) => {
                     let _ = started.send(Ok(()));

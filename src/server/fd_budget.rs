@@ -5,8 +5,8 @@ use crate::transport::{Os, prelude::*};
 
 /// From this share on, in eighths, no descriptor is spent to learn when a client frees memory; from the second one on, not for a
 /// user with less than a sixteenth of the descriptors either: others have taken them.
-const QUIET_FROM: usize = 2;
-const QUIET_OF_FEW_FROM: usize = 6;
+const NO_RELEASE_EVENTS_FROM: usize = 2;
+const NO_RELEASE_EVENTS_OF_FEW_FROM: usize = 6;
 const FEW: usize = 16;
 /// From this share on, a session has no event of its own.
 const BY_SOCKET_FROM: usize = 4;
@@ -34,7 +34,7 @@ impl FdBudget {
     /// Returns whether to watch when a client frees memory, whose user has so many sessions and pieces of memory.
     pub(super) fn watches_memory(self, of_user: usize) -> bool {
         let has_few = of_user.saturating_mul(FEW) <= self.held;
-        self.eighths < if has_few { QUIET_OF_FEW_FROM } else { QUIET_FROM }
+        self.eighths < if has_few { NO_RELEASE_EVENTS_OF_FEW_FROM } else { NO_RELEASE_EVENTS_FROM }
     }
 
     /// Returns whether to watch another process.

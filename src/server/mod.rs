@@ -175,7 +175,7 @@ impl Server {
         self.shared.bell.ring();
         // A handler that stops its own server would wait for itself.
         if let Some(reactor) =
-            self.reactor.take().filter(|_| !own_thread::runs_handlers_of(&self.shared.bell))
+            self.reactor.take().filter(|_| !own_thread::is_handler_thread(&self.shared.bell))
         {
             // Handler panics are caught where they run; the reactor itself does not panic.
             let _ = reactor.join();

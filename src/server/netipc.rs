@@ -157,7 +157,7 @@ impl NetipcSession {
     }
 
     /// Returns whether an answer is missing, or has not left.
-    pub(super) fn is_owing(&self) -> bool {
+    pub(super) fn has_unsent_answer(&self) -> bool {
         !self.machine.takes_requests()
     }
 

@@ -12,10 +12,10 @@ thread_local! {
 }
 
 /// Makes this thread one that runs handlers of the server with this bell.
-pub(super) fn run_handlers_of(bell: &Arc<Event>) {
+pub(super) fn mark_handler_thread(bell: &Arc<Event>) {
     BELL.set(Arc::as_ptr(bell).addr());
 }
 
-pub(super) fn runs_handlers_of(bell: &Arc<Event>) -> bool {
+pub(super) fn is_handler_thread(bell: &Arc<Event>) -> bool {
     BELL.get() == Arc::as_ptr(bell).addr()
 }

@@ -27,7 +27,7 @@ const FIRST_RECLAIM: Duration = Duration::from_millis(20);
 const LAST_RECLAIM: Duration = Duration::from_secs(11);
 /// How many pieces of a user's memory are checked at a time, and the pause after that: about 15 µs in 4 ms, since a call
 /// that meets it in more than one of a hundred cases decides the p99 of all calls.
-const ASKED_AT_A_TIME: usize = 4;
+const CHECK_BATCH: usize = 4;
 const REST: Duration = Duration::from_millis(4);
 /// The longest wait of sessions whose attached answers exceed their user's quota. Building 1 MiB in vain takes 0.6 ms
 /// of the reactor's time.
@@ -182,7 +182,7 @@ impl Quotas {
         }
         self.ask_some(now);
         let kept = self.pool.kept();
-        self.left = self.left.saturating_sub(ASKED_AT_A_TIME);
+        self.left = self.left.saturating_sub(CHECK_BATCH);
         self.due = if kept == 0 {
             self.left = 0;
             None
@@ -198,7 +198,7 @@ impl Quotas {
     fn ask_some(&mut self, now: Instant) {
         self.asked_at = now;
         for UserQuota { share, .. } in self.users.values() {
-            share.quota.reclaim(now, ASKED_AT_A_TIME);
+            share.quota.reclaim(now, CHECK_BATCH);
         }
     }
 }

@@ -201,7 +201,7 @@ impl Workers {
             let shared = Arc::clone(&workers.shared);
             let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
             let work = move || {
-                own_thread::run_handlers_of(shared.outbox.bell());
+                own_thread::mark_handler_thread(shared.outbox.bell());
                 shared.work(number);
             };
             workers.threads.push(thread.spawn(work)?);

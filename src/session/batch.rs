@@ -9,7 +9,7 @@ use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
 
-use super::replies::{LeftOut, Replies};
+use super::replies::{OversizedItem, Replies};
 use super::{Answer, Answered, Body, Outgoing, Session, lost, metrics};
 use crate::{CallError, Malformed, Message, Service};
 
@@ -50,7 +50,7 @@ pub(super) struct SentBatch {
 pub(super) struct Shape {
     /// The number of requests sent.
     sent: usize,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<OversizedItem>,
 }
 
 impl<S: Service> Session<S> {
@@ -286,7 +286,7 @@ pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut
 impl Shape {
     /// Returns why the first request was left out, if one was.
     pub(super) fn left_out(&self) -> Option<CallError> {
-        let LeftOut { len, limit, .. } = *self.left_out.first()?;
+        let OversizedItem { len, limit, .. } = *self.left_out.first()?;
         Some(CallError::TooLarge { len, limit, owner: LimitOwner::Own })
     }
 }
@@ -313,7 +313,7 @@ impl Packed {
         let together = write_together::<S::Request>(&mut batch, count, &mut requests);
         for (at, request) in (together..most).zip(requests.by_ref()) {
             if let Err(error) = batch.push(|into| request.encode(into)) {
-                shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
+                shape.left_out.push(OversizedItem { at, len: error.len as u64, limit });
             }
         }
         shape.sent = batch.len();

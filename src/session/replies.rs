@@ -31,13 +31,13 @@ pub struct Replies<'a, S: Service> {
     /// Above 0.
     stride: usize,
     uneven: Uneven<'a>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<OversizedItem>,
     service: PhantomData<fn(&S)>,
 }
 
 /// A request that did not fit the message after those before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeftOut {
+pub(super) struct OversizedItem {
     pub(super) at: usize,
     pub(super) len: u64,
     pub(super) limit: u64,
@@ -58,7 +58,7 @@ type Next<S> = Option<Result<<S as Service>::Response, Box<CallError>>>;
 
 impl<'a, S: Service> Replies<'a, S> {
     /// Creates the answers in `view` to a batch of which some requests were left out.
-    pub(super) fn new(view: &BatchView<'a>, left_out: Vec<LeftOut>) -> Self {
+    pub(super) fn new(view: &BatchView<'a>, left_out: Vec<OversizedItem>) -> Self {
         let even = view.even().filter(|_| left_out.is_empty());
         let items = if even.is_some() { Items::default() } else { view.iter() };
         let (even, stride) = even.unwrap_or((&[], 1));
@@ -107,9 +107,9 @@ impl<S: Service> Iterator for Replies<'_, S> {
 impl Uneven<'_> {
     /// Returns the next answer and the remaining ones.
     #[inline(never)]
-    fn next<S: Service>(mut self, left_out: &[LeftOut]) -> (Next<S>, Self) {
+    fn next<S: Service>(mut self, left_out: &[OversizedItem]) -> (Next<S>, Self) {
         let next_left_out = left_out.get(self.unsent).filter(|left_out| left_out.at == self.given);
-        let next = if let Some(&LeftOut { len, limit, .. }) = next_left_out {
+        let next = if let Some(&OversizedItem { len, limit, .. }) = next_left_out {
             self.unsent += 1;
             Some(Err(CallError::TooLarge { len, limit, owner: LimitOwner::Own }.into()))
         } else {

@@ -209,7 +209,7 @@ impl<S: Service> Session<S> {
     ) -> Result<Ticket, CallError> {
         let sent = self.waiting_for_room(until, |session| session.submit_parts_now(bytes));
         if sent.is_err() {
-            self.drive.break_off();
+            self.drive.abort_parts();
         }
         sent
     }

@@ -166,8 +166,8 @@ impl<S: Service> Session<S> {
     }
 
     /// Has the provider ring this end when something after `generation` is published. If it cannot be asked now, or is not to be
-    /// yet, [`Session::news_due`] says when.
-    pub(crate) fn ask_for_news(&mut self, generation: u64) -> Result<(), CallError> {
+    /// yet, [`Session::update_due`] says when.
+    pub(crate) fn request_update(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
         let now = self.drive.port().now();
         if self.published.awaited.is_none() && self.published.retry.is_due(now) {
@@ -183,7 +183,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Returns when to look for news even if nothing rings; `None` if the provider rings, or owes another answer.
-    pub(crate) fn news_due(&self) -> Option<Instant> {
+    pub(crate) fn update_due(&self) -> Option<Instant> {
         let Published { asked, awaited, retry, .. } = &self.published;
         retry.due().filter(|_| asked.is_none() && awaited.is_none())
     }
@@ -252,8 +252,8 @@ impl<S: Service> Session<S> {
             if answer.reply.ticket == ticket {
                 return Ok(Some(answer));
             }
-            if self.is_of_news(&answer) {
-                self.note_news(answer.reply.status);
+            if self.is_update(&answer) {
+                self.note_update(answer.reply.status);
             }
         }
         Ok(None)
@@ -262,19 +262,19 @@ impl<S: Service> Session<S> {
     /// Keeps what has arrived, and notes the answer to a request to be rung.
     fn note_answers(&mut self) -> Result<(), CallError> {
         while self.keep_next_reply()? {}
-        let at = self.pending_replies.iter().position(|answer| self.is_of_news(answer));
+        let at = self.pending_replies.iter().position(|answer| self.is_update(answer));
         if let Some(answer) = at.and_then(|at| self.pending_replies.remove(at)) {
-            self.note_news(answer.reply.status);
+            self.note_update(answer.reply.status);
         }
         Ok(())
     }
 
-    fn is_of_news(&self, answer: &Answer) -> bool {
+    fn is_update(&self, answer: &Answer) -> bool {
         self.published.awaited.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
     }
 
     /// Notes how the request to be rung was answered. A provider that has no place for it would answer the next one likewise.
-    fn note_news(&mut self, status: Status) {
+    fn note_update(&mut self, status: Status) {
         let newest = self.board.generation();
         let awaited = self.published.awaited.take();
         if status == Status::Ok && awaited.is_some_and(|(_, after)| newest > after) {

@@ -122,7 +122,7 @@ impl Snapshot {
             return Ok(Arc::clone(&lent.passed));
         }
         let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
-        let is_shared = !account.quota.keeps_much(self.len as u64);
+        let is_shared = !account.quota.exceeds_sharing_limit(self.len as u64);
         let mut lent = match all.iter().position(|lent| is_shared && lent.is_shared) {
             Some(at) => all.swap_remove(at),
             None if all.is_empty() => SharedCopy::new(Arc::clone(&self.fd), is_shared),

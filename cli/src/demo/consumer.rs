@@ -121,7 +121,7 @@ impl Consumer {
             stop.sleep_until(Instant::now() + PAUSE);
         }
         let until = Instant::now() + PATIENCE;
-        while !self.world.is_settled() && Instant::now() < until && !provider.has_ended() {
+        while !self.world.is_caught_up() && Instant::now() < until && !provider.has_ended() {
             self.world.shrink();
             self.refreshes(Instant::now() + REFRESHES);
             self.look();

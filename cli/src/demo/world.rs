@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Returns whether every change was seen or given up, and no cgroup is left.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_caught_up(&self) -> bool {
         self.cgroups.is_empty() && self.disappearing.is_empty()
     }
 
@@ -355,9 +355,9 @@ mod tests {
         world.shrink();
         assert_eq!((world.found, world.removed, names(root.path())), (2, 2, 0));
         world.check(snapshot(&shown, Options::UNIFIED).view());
-        assert!(!world.is_settled());
+        assert!(!world.is_caught_up());
         world.check(snapshot(&[], Options::UNIFIED).view());
-        assert!(world.is_settled() && world.gone == 2);
+        assert!(world.is_caught_up() && world.gone == 2);
     }
 
     #[test]

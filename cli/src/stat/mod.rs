@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::openmetrics;
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, GOOD, Table, WARN, bytes, count, span};
 use args::{Stat, StatFormat};
-pub(crate) use provider::{Asker, Found, Provider};
+pub(crate) use provider::{Found, Provider, StatsQuery};
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -72,7 +72,7 @@ struct Incidents {
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
-    let asker = Asker { run_dir, timeout: args.timeout, method: args.method };
+    let asker = StatsQuery { run_dir, timeout: args.timeout, method: args.method };
     if args.watch {
         return watch::run(&asker, args);
     }
@@ -81,7 +81,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
     Ok(verdict(&providers))
 }
 
-fn ask(asker: &Asker<'_>, args: &Stat) -> Result<Vec<Provider>, Failure> {
+fn ask(asker: &StatsQuery<'_>, args: &Stat) -> Result<Vec<Provider>, Failure> {
     match args.service {
         Some(service) => Ok(vec![asker.one(service)]),
         None => asker.all(),

@@ -34,14 +34,14 @@ pub(crate) enum Found {
 }
 
 /// Asks the providers of a run dir, or one of them.
-pub(crate) struct Asker<'a> {
+pub(crate) struct StatsQuery<'a> {
     pub(crate) run_dir: &'a RunDir,
     pub(crate) timeout: Duration,
     /// Opens a session for this method instead of asking for counters.
     pub(crate) method: Option<u32>,
 }
 
-impl Asker<'_> {
+impl StatsQuery<'_> {
     /// Returns each service that is served, or may be. A connection would start an activated one.
     pub(crate) fn all(&self) -> Result<Vec<Provider>, Failure> {
         let endpoints = self.run_dir.endpoints();

@@ -4,13 +4,13 @@ use std::time::Instant;
 use bellwire::{ServerStats, ServiceName};
 
 use super::args::{Stat, StatFormat};
-use super::{Asker, Provider, ask, print, right, verdict};
+use super::{Provider, StatsQuery, ask, print, right, verdict};
 use crate::exit::{Exit, Failure};
 use crate::out::{Align, Cell, Column, Table, count, rate, whole_bytes};
 use crate::stop::Stop;
 
 /// Polls repeatedly and reports the changes in between.
-pub(super) fn run(asker: &Asker<'_>, args: &Stat) -> Result<Exit, Failure> {
+pub(super) fn run(asker: &StatsQuery<'_>, args: &Stat) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let mut before: BTreeMap<ServiceName, (Instant, ServerStats)> = BTreeMap::new();
     let mut due = Instant::now();

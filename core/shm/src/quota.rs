@@ -12,16 +12,16 @@ use crate::lock;
 const MAX_OUTSTANDING: usize = 256;
 /// How many outstanding pieces are checked for each new one, and how many before a request is refused. Each check costs three
 /// system calls.
-const ASKED: usize = 4;
-const ASKED_IN_NEED: usize = 8;
+const CHECKS_PER_LOAN: usize = 4;
+const CHECKS_BEFORE_REFUSAL: usize = 8;
 /// How many pieces of memory a user may keep before what it gets is for it alone.
 const MAX_SHARED: usize = 4;
 /// How long memory counts when the system cannot report whether a peer returned it.
-const UNTOLD: Duration = Duration::from_secs(60);
+const UNREPORTED_FOR: Duration = Duration::from_secs(60);
 /// Half-life of the amount recently lent to a user, which decides who is refused when memory is scarce.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// A user who was recently lent less than this fraction of its limit still gets memory when it is scarce.
-const MODEST: u64 = 8;
+const LIGHT_USER_FRACTION: u64 = 8;
 
 /// The memory that all peers together may make this process hold.
 pub struct MemoryPool {
@@ -205,9 +205,10 @@ impl Quota {
 
     /// Returns whether the user's peers keep so much that another `bytes` should not be memory that other users have, too: what
     /// they keep would fill the others' quotas.
-    pub fn keeps_much(&self, bytes: u64) -> bool {
+    pub fn exceeds_sharing_limit(&self, bytes: u64) -> bool {
         let kept = self.kept();
-        kept > MAX_SHARED || (kept as u64 + 1).saturating_mul(bytes) > self.limit / MODEST
+        kept > MAX_SHARED
+            || (kept as u64 + 1).saturating_mul(bytes) > self.limit / LIGHT_USER_FRACTION
     }
 
     /// Returns whether nothing is held.
@@ -238,23 +239,25 @@ impl Quota {
     /// # Errors
     /// [`OverQuota`]: nothing was charged.
     pub fn charge_lent(self: &Arc<Self>, bytes: u64, now: Instant) -> Result<Charge, OverQuota> {
-        self.reclaim(now, ASKED);
+        self.reclaim(now, CHECKS_PER_LOAN);
         let is_full = || self.kept.load(Ordering::Relaxed) >= MAX_OUTSTANDING;
         if is_full() {
-            self.reclaim(now, ASKED_IN_NEED);
+            self.reclaim(now, CHECKS_BEFORE_REFUSAL);
             if is_full() {
                 return Err(self.refusal(bytes, OverQuotaReason::Outstanding));
             }
         }
         let charge = self.charge(bytes).or_else(|_| {
-            self.reclaim(now, ASKED_IN_NEED);
+            self.reclaim(now, CHECKS_BEFORE_REFUSAL);
             self.charge(bytes)
         })?;
         let all = lock(&self.pool.recent).add(bytes, now);
         let own = lock(&self.recent).add(bytes, now);
         match self.pool.gauge.pressure(bytes) {
             Pressure::Low => Ok(charge),
-            Pressure::Scarce if own <= (all / 2).max(self.limit / MODEST) => Ok(charge),
+            Pressure::Scarce if own <= (all / 2).max(self.limit / LIGHT_USER_FRACTION) => {
+                Ok(charge)
+            }
             _ => Err(self.refusal(bytes, OverQuotaReason::System)),
         }
     }
@@ -278,7 +281,7 @@ impl Quota {
     pub fn reclaim(&self, now: Instant, most: usize) {
         let mut outstanding = lock(&self.outstanding);
         while let Some(&(bytes, since)) = outstanding.unwatched.front() {
-            if now.since(since) < UNTOLD {
+            if now.since(since) < UNREPORTED_FOR {
                 break;
             }
             outstanding.unwatched.pop_front();

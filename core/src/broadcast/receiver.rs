@@ -135,7 +135,7 @@ impl Receiver {
         into: &mut Vec<u8>,
     ) -> Result<Received, PeerFault> {
         for _ in 0..ATTEMPTS {
-            if !self.go_to_latest(peer)? {
+            if !self.seek_latest(peer)? {
                 return Ok(Received::Nothing);
             }
             let tail = self.load_tail(peer)?;
@@ -203,7 +203,7 @@ impl Receiver {
     /// Like [`Receiver::try_next`].
     pub fn skip_to_now(&mut self, peer: &impl ReceiveMemory) -> Result<bool, PeerFault> {
         for _ in 0..ATTEMPTS {
-            if !self.go_to_latest(peer)? {
+            if !self.seek_latest(peer)? {
                 return Ok(true);
             }
             let tail = self.load_tail(peer)?;
@@ -341,7 +341,7 @@ impl Receiver {
     #[cold]
     fn skip(&mut self, peer: &impl ReceiveMemory, to_newest: bool) -> Result<(), PeerFault> {
         if to_newest {
-            return self.go_to_latest(peer).map(drop);
+            return self.seek_latest(peer).map(drop);
         }
         // Acquire would not do more: the tail is loaded again before the record is read, and Oldest is checked against it.
         let oldest = peer.load(BroadcastWord::Oldest, Ordering::Relaxed);
@@ -355,7 +355,7 @@ impl Receiver {
     }
 
     /// Goes to the newest record. Returns false if there is none, or it was taken.
-    fn go_to_latest(&mut self, peer: &impl ReceiveMemory) -> Result<bool, PeerFault> {
+    fn seek_latest(&mut self, peer: &impl ReceiveMemory) -> Result<bool, PeerFault> {
         let latest = peer.load(BroadcastWord::Latest, Ordering::Acquire);
         if latest == u64::MAX || latest < self.head {
             return Ok(false);

@@ -100,7 +100,7 @@ pub struct CallMachine {
     /// The request that is being sent in parts, and the bytes written so far.
     sending: Option<(u64, usize)>,
     /// A request of which only some parts were written; the rest will not be sent.
-    broken_off: Option<u64>,
+    parts_aborted: Option<u64>,
     /// The answer that is arriving in parts, and the bytes in the buffer so far.
     arriving: Option<(u64, usize)>,
 }
@@ -121,7 +121,7 @@ impl CallMachine {
             dropped: 0,
             unconsumed: VecDeque::new(),
             sending: None,
-            broken_off: None,
+            parts_aborted: None,
             arriving: None,
         }
     }
@@ -147,7 +147,7 @@ impl CallMachine {
     ) -> Result<Ticket, SubmitError> {
         let payload = payload.into();
         let (bytes, one_way) = (payload.bytes(), payload.is_one_way());
-        if self.broken_off.is_none() && (one_way || !self.is_at_limit()) {
+        if self.parts_aborted.is_none() && (one_way || !self.is_at_limit()) {
             debug_assert!(self.sending.is_none(), "a request is being sent in parts");
             if let Some(reserved) = lanes.reserve(bytes.len()) {
                 let id = if one_way { ONE_WAY } else { self.slots.next() };
@@ -212,7 +212,7 @@ impl CallMachine {
     /// until a ticket is returned. Nothing else can be submitted meanwhile.
     ///
     /// # Errors
-    /// [`SubmitError`]: this call wrote no part. Call again, or [`CallMachine::break_off`].
+    /// [`SubmitError`]: this call wrote no part. Call again, or [`CallMachine::abort_parts`].
     pub fn submit_part<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -236,9 +236,9 @@ impl CallMachine {
 
     /// Gives up the request that is being sent in parts: the handler will not run. The next send first notifies the
     /// peer.
-    pub fn break_off(&mut self) {
+    pub fn abort_parts(&mut self) {
         if let Some((id, _)) = self.sending.take() {
-            self.broken_off = Some(id);
+            self.parts_aborted = Some(id);
         }
     }
 
@@ -275,9 +275,9 @@ impl CallMachine {
         peer: &P,
     ) -> Result<(), PushError> {
         debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-        if let Some(id) = self.broken_off {
+        if let Some(id) = self.parts_aborted {
             lanes.push(own, peer, Header::new(Kind::Cancel, Status::Ok, id, 0), &[])?;
-            self.broken_off = None;
+            self.parts_aborted = None;
             if id != ONE_WAY {
                 self.slots.push(Slot::Done);
                 self.slots.pop_done();

@@ -37,7 +37,7 @@ impl CallMachine {
     }
 
     /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
-    pub fn last_post(&self) -> Option<u64> {
+    pub fn last_post_end(&self) -> Option<u64> {
         self.unconsumed.back().copied()
     }
 }

@@ -476,7 +476,7 @@ impl Sender {
     }
 
     /// Returns whether one more epoch of that size is possible now. Does not change what a waiter waits for.
-    pub(super) fn can_offer_unasked<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
+    pub(super) fn can_pregrow<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
         let event_index = self.event_index;
         let offer = self.can_offer(peer, size, size.max_payload() as u64);
         self.event_index = event_index;

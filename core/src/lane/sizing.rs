@@ -99,7 +99,7 @@ impl Lanes {
             return None;
         }
         let size = self.sender.advised()?;
-        self.sender.can_offer_unasked(peer, size).then(|| self.sender.ring.epoch.next(size))
+        self.sender.can_pregrow(peer, size).then(|| self.sender.ring.epoch.next(size))
     }
 
     /// Returns the size that the own, grown lane should have because it is busy and deep, if it is smaller and the
@@ -122,8 +122,8 @@ impl Lanes {
         }
         sender.resize.since = Some(now);
         let wanted = LARGE_LANE.min(sender.resize.terms.most);
-        let is_possible = size < wanted
-            && (sender.resize.offered.is_some() || sender.can_offer_unasked(peer, wanted));
+        let is_possible =
+            size < wanted && (sender.resize.offered.is_some() || sender.can_pregrow(peer, wanted));
         is_possible.then_some(wanted)
     }
 

@@ -80,7 +80,7 @@ const RAN_OUT: u32 = 4;
 const PROBE: u32 = 3;
 const PROBE_EVERY: u32 = 64;
 /// At most 64 << 6 parks between probes.
-const MAX_RARER: u32 = 6;
+const MAX_PROBE_SHIFT: u32 = 6;
 /// Short parks trigger a probe after at most 2 << 10 of them: with both ends on one processor, every park is short.
 const MAX_FAILED_PROBES: u32 = 10;
 /// The initial estimate until the first park is measured: 25 µs.
@@ -88,16 +88,16 @@ const WAKE: u64 = 25_000;
 const LONGEST: u64 = 1_000_000;
 /// Threads that wait for answers in turn yield back within a few hundred microseconds, even if they are many. A
 /// computing thread keeps the processor for a scheduler slice, which is longer than this.
-const LONG_AWAY: u64 = 1_000_000;
+const LONG_YIELD: u64 = 1_000_000;
 /// After such an absence, this end does not yield for that many times as long, to lose at most this fraction to the
 /// other thread.
-const KEEPS_FOR: u64 = 256;
+const NO_YIELD_FACTOR: u64 = 256;
 /// A yield that returns within 1.5 µs took only the system call: no other thread wanted the processor. Two context
 /// switches and the other thread's first 64 polls take longer.
 const NOBODY: u64 = 1_500;
 /// After such a yield, this end does not yield again for that many times as long, to spend at most this fraction on
 /// it.
-const VAIN_FOR: u64 = 16;
+const FUTILE_YIELD_BACKOFF: u64 = 16;
 /// Waits that yield at once, to one that polls first: on one processor those polls take 2 µs.
 const POLL_FIRST_EVERY: u32 = 64;
 /// Bytes per nanosecond allowed for copying. Both ends copy them, in and out, at 4 to 10 bytes a nanosecond.
@@ -145,7 +145,7 @@ impl Spin {
             return 0;
         }
         if self.cold >= COLD && self.probing == 0 {
-            if self.parks < PROBE_EVERY << self.failed_probes.min(MAX_RARER) {
+            if self.parks < PROBE_EVERY << self.failed_probes.min(MAX_PROBE_SHIFT) {
                 return 0;
             }
             self.probe();
@@ -215,14 +215,14 @@ impl Spin {
     pub fn yielded(&mut self, before: Instant, after: Instant, moved: bool) {
         let away = nanos(after.since(before));
         let times = match away {
-            _ if away > LONG_AWAY => KEEPS_FOR,
-            _ if away < NOBODY && !moved => VAIN_FOR,
+            _ if away > LONG_YIELD => NO_YIELD_FACTOR,
+            _ if away < NOBODY && !moved => FUTILE_YIELD_BACKOFF,
             _ => 0,
         };
         (self.yields_first, self.has_yielded) = (times == 0, true);
         let long = Duration::from_nanos(away.saturating_mul(times));
         self.keeps_until = (times > 0).then(|| after.after(long));
-        if away > LONG_AWAY {
+        if away > LONG_YIELD {
             self.busy_until = self.keeps_until;
         }
     }

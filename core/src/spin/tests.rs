@@ -175,7 +175,7 @@ fn a_useful_yield_makes_the_next_wait_yield_first_until_one_is_futile() {
         (2_000, false, true),
         (500, false, false),
         (2_000, true, true),
-        (LONG_AWAY + 1, true, false),
+        (LONG_YIELD + 1, true, false),
     ] {
         spin.yielded(at(0), at(after), moved);
         assert!(spin.budget() > 0);

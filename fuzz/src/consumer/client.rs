@@ -105,7 +105,7 @@ impl Client<'_> {
             }
             _ => {
                 self.sending = None;
-                self.drive.break_off();
+                self.drive.abort_parts();
                 None
             }
         }
@@ -128,7 +128,7 @@ impl Client<'_> {
         if let Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) = sent {
             self.sending = Some(len);
         } else if sent.is_err() {
-            self.drive.break_off();
+            self.drive.abort_parts();
         }
         self.sent(sent)
     }

@@ -241,7 +241,7 @@ impl<S: Service> State<S> {
 
     /// Returns a number for a task that waits until everything posted so far is taken, and where that ends; `None` if it is.
     pub(super) fn begin_flush(&mut self) -> Option<(u64, u64)> {
-        let position = self.session.drive.last_post()?;
+        let position = self.session.drive.last_post_end()?;
         self.next_flush += 1;
         Some((self.next_flush, position))
     }

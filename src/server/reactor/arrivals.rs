@@ -167,10 +167,10 @@ impl Reactor {
         if let SlotState::Handshake(handshake) = state {
             self.reject_at(place.slot, *handshake.turn_away(code, reason));
         }
-        self.one_arrives_less();
+        self.handshake_ended();
     }
 
-    pub(super) fn one_arrives_less(&mut self) {
+    pub(super) fn handshake_ended(&mut self) {
         self.arrivals.count -= 1;
         if self.arrivals.count == FEW_HANDSHAKES {
             self.resume_accepting();
@@ -222,7 +222,7 @@ impl Reactor {
                 };
                 let session = ServerSession::new(*arrived, &self.config, in_flight, row, client);
                 entry.state = SlotState::Open(Box::new(session));
-                self.one_arrives_less();
+                self.handshake_ended();
                 self.open(slot);
                 self.watch_process(slot, process);
                 self.check_unwatched();
@@ -234,7 +234,7 @@ impl Reactor {
             }
             Progress::TurnedAway(turned_away) => {
                 self.reject_at(slot, *turned_away);
-                self.one_arrives_less();
+                self.handshake_ended();
             }
         }
     }

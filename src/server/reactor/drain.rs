@@ -29,7 +29,7 @@ impl Reactor {
             // On Windows clients find the pipe for as long as a session is open.
             listeners.iter().for_each(|listener| listener.endpoint.turn_away());
             self.refuse_rest();
-            if !self.is_owing() || Os::now() >= deadline {
+            if !self.has_unsent_answer() || Os::now() >= deadline {
                 break;
             }
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
@@ -110,11 +110,11 @@ impl Reactor {
         slots.map(|(slot, _)| slot).collect()
     }
 
-    fn is_owing(&self) -> bool {
+    fn has_unsent_answer(&self) -> bool {
         self.slots.iter().any(|(_, entry)| match &entry.state {
             SlotState::Open(open) => !open.is_drained(),
             #[cfg(feature = "netipc")]
-            SlotState::Netipc(session) => session.is_owing(),
+            SlotState::Netipc(session) => session.has_unsent_answer(),
             SlotState::Handshake(_) | SlotState::Gone => false,
         })
     }

@@ -63,7 +63,7 @@ impl Reactor {
             }
         };
         let (channel, caller, share) = handshake.into_parts();
-        self.one_arrives_less();
+        self.handshake_ended();
         match answer {
             Ok((agreed, ack)) if channel.send(&ack, &[]).is_ok() => {
                 let session = NetipcSession::new(channel, (caller, share), agreed, (at, client));

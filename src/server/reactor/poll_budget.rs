@@ -22,10 +22,10 @@ const WORK_BEFORE_CLOCK: usize = 16;
 
 /// A yield to woken clients that lasts longer than this, and than this for each message that follows, went to threads
 /// that compute.
-const LONG_AWAY: Duration = POLL_EVERY_OF_MANY;
-const AWAY_FOR_MESSAGE: Duration = Duration::from_micros(50);
+const LONG_YIELD: Duration = POLL_EVERY_OF_MANY;
+const YIELD_PER_MESSAGE: Duration = Duration::from_micros(50);
 /// After it, this thread yields to clients no more for that many times as long.
-const KEEPS_FOR: u32 = 16;
+const NO_YIELD_FACTOR: u32 = 16;
 
 /// The work since the last poll.
 #[derive(Default)]
@@ -89,8 +89,8 @@ impl PollBudget {
         }
         let (away, messages) = (std::mem::take(&mut self.away), std::mem::take(&mut self.work));
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
-        if away > LONG_AWAY && away > AWAY_FOR_MESSAGE.saturating_mul(messages) {
-            self.keeps_until = Some(self.read.after(away * KEEPS_FOR));
+        if away > LONG_YIELD && away > YIELD_PER_MESSAGE.saturating_mul(messages) {
+            self.keeps_until = Some(self.read.after(away * NO_YIELD_FACTOR));
         }
         self.polled = self.read;
         Some(self.read)

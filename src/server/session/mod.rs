@@ -447,7 +447,7 @@ impl ServerSession {
         limit: Duration,
     ) -> Result<StallStatus, EndReason> {
         self.check_over()?;
-        if self.may_leave_the_rest()? {
+        if self.only_deferrable_left()? {
             return Ok(StallStatus::CaughtUp);
         }
         Ok(self.end_mut().check_stalled(now, limit)?)

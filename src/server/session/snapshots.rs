@@ -138,7 +138,7 @@ impl ServerSession {
     }
 
     /// Returns whether the client has taken everything except the answer that it may leave.
-    pub(super) fn may_leave_the_rest(&mut self) -> Result<bool, EndReason> {
+    pub(super) fn only_deferrable_left(&mut self) -> Result<bool, EndReason> {
         let Some((begin, end)) = self.awaited.deferrable else { return Ok(false) };
         Ok(end == self.end().lanes().position() && self.driver.end_mut().taken()? >= begin)
     }

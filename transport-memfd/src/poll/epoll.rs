@@ -88,7 +88,7 @@ impl Epoll {
         let found = rustix::buffer::spare_capacity(&mut events.raw);
         match epoll::wait(&self.epoll, found, timeout.as_ref()) {
             Err(Errno::INTR) => Ok(0),
-            result => result.map(|count| count - usize::from(self.hear_alarm(events))),
+            result => result.map(|count| count - usize::from(self.drain_timer(events))),
         }
     }
 
@@ -112,7 +112,7 @@ impl Epoll {
 
     /// Removes the alarm from the events and returns whether it was among them.
     #[inline]
-    fn hear_alarm(&mut self, events: &mut Events) -> bool {
+    fn drain_timer(&mut self, events: &mut Events) -> bool {
         let Some(alarm) = &mut self.alarm else { return false };
         let is_alarm = |event: &RawEvent| event.data.u64() == ALARM;
         let Some(at) = events.raw.iter().position(is_alarm) else { return false };

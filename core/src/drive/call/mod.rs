@@ -246,7 +246,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
 
     /// Sends a request in parts through a lane that need not hold all of it: for a caller that waits anyway, and
     /// requests too long for the caches. After [`PushError::Full`], continue with the same payload when there is
-    /// room, or call [`CallDriver::break_off`].
+    /// room, or call [`CallDriver::abort_parts`].
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run unless all of the request is sent.
@@ -288,8 +288,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     }
 
     /// Gives up the request that is being sent in parts, if any: the handler will not run.
-    pub fn break_off(&mut self) {
-        self.calls.break_off();
+    pub fn abort_parts(&mut self) {
+        self.calls.abort_parts();
     }
 
     /// Returns whether an answer is arriving in parts: the caller must pass the same buffer unchanged.

@@ -11,8 +11,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     }
 
     /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
-    pub fn last_post(&self) -> Option<u64> {
-        self.calls.last_post()
+    pub fn last_post_end(&self) -> Option<u64> {
+        self.calls.last_post_end()
     }
 
     /// Returns whether the peer has taken everything before `position`.
@@ -36,7 +36,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     pub fn wait_consumed(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
         let (lanes, _, peer) = self.end.parts();
         self.calls.unconsumed(lanes, peer).map_err(|fault| self.end.fail(fault))?;
-        let Some(last) = self.calls.last_post() else { return Ok(true) };
+        let Some(last) = self.calls.last_post_end() else { return Ok(true) };
         if let Some(ended) = self.ended() {
             return Err(ended);
         }

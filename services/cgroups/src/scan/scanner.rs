@@ -144,9 +144,9 @@ impl Scanner {
             walk.run(&mut Pass { rank, hierarchy, found: &mut found });
         }
         if !self.names_all {
-            found.presume_population();
+            found.assume_populated();
         }
-        found.spread_population();
+        found.mark_populated_ancestors();
         let entries = found.into_entries(&mut skipped);
         let numbered = hierarchies.iter().take(MAX_LABELS);
         let hierarchies = numbered.map(|hierarchy| hierarchy.mounted(&self.mounted)).collect();
@@ -233,14 +233,14 @@ impl Pass<'_> {
 impl Found {
     /// Marks v1 cgroups as populated whose processes are counted nowhere, in a pid namespace whose processes see no others: a
     /// workload that nobody collects is worse than an empty cgroup that somebody does.
-    fn presume_population(&mut self) {
+    fn assume_populated(&mut self) {
         for seen in self.by_path.values_mut() {
             seen.population.populated |= !seen.population.counted;
         }
     }
 
     /// Marks the ancestors of populated cgroups as populated: a v1 cgroup's files only show its own processes.
-    fn spread_population(&mut self) {
+    fn mark_populated_ancestors(&mut self) {
         let legacy =
             |seen: &Seen| seen.population.populated && seen.options.contains(Options::LEGACY);
         let populated: Vec<Box<str>> = self
