@@ -1,5 +1,6 @@
 //! A server that declines what a reader in an event loop asks of it: the reader pauses before it asks again.
 
+#[cfg(feature = "tokio")]
 use std::thread;
 use std::time::Duration;
 
