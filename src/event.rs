@@ -34,7 +34,7 @@ use crate::{Message, PublishError};
 /// # }
 /// ```
 pub trait Event: 'static {
-    /// The service's name, as for [`Service`].
+    /// The service's name, as for [`Service`](crate::Service).
     const NAME: &'static str;
 
     /// The version of the type: change it when the type changes.
