@@ -8,7 +8,7 @@ pub(crate) const FAULTS: Faults =
     Faults { edits: &EDITS, program: "tools/kill/src/main.rs", start: "fn main() -> ExitCode {\n" };
 
 /// A fault of several changes has as many rows, one after the other.
-const EDITS: [Edit; 21] = [
+const EDITS: [Edit; 22] = [
     edit(
         "a record is published before it is written",
         "core/src/lane/sender.rs",
@@ -123,6 +123,13 @@ const EDITS: [Edit; 21] = [
         "        lanes.take_before_acting(own, &record);\n",
         "        if FAULT {\n            lanes.take(&record);\n        } else {\n            \
              lanes.take_before_acting(own, &record);\n        }\n",
+    ),
+    edit(
+        "a caller drops what its provider published before it died",
+        "transport-memfd/src/link/wait.rs",
+        "            if let Some(reason) = self.reason(&moved) {\n",
+        "            if FAULT && self.peer_gone() {\n                return Woken::PeerGone;\n            }\n            \
+                 if let Some(reason) = self.reason(&moved) {\n",
     ),
     edit(
         "a caller drops what its provider published before it died",
