@@ -51,9 +51,14 @@ impl Link {
             if (life.is_none() || checks > 0) && self.peer_gone() {
                 return self.last_check(&moved);
             }
+            let now = clock::now();
+            // A peer that wakes again and again, or whose life word never stands still, does not extend a deadline.
+            if checks > 0 && until.is_some_and(|until| until <= now) {
+                return Woken::Deadline;
+            }
             checks += 1;
             let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
-            let (wake, is_slice) = sliced(until, clock::now().after(slice));
+            let (wake, is_slice) = sliced(until, now.after(slice));
             // Each further word costs almost a microsecond in a call that sleeps.
             let cancel = (FutexWord::new(self.cancel.word()), 0);
             let held = self.cancel.is_held().then_some(cancel);
