@@ -4,6 +4,7 @@ mod arrivals;
 mod channels;
 mod clients;
 mod drain;
+mod ends;
 mod listeners;
 #[cfg(feature = "log")]
 mod log;
@@ -21,14 +22,13 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire_core::end::EndReason;
-use bellwire_core::wire::{CloseReason, Role};
+use bellwire_core::wire::Role;
 use bellwire_core::{Instant, Spin, Woken, nanos};
 use bellwire_probes as probes;
 use slab::Slab;
 
 use super::handler::{Caller, Handler, Typed};
 use super::handshake::PendingHandshake;
-use super::incidents::IncidentCause;
 #[cfg(feature = "netipc")]
 use super::netipc::NetipcSession;
 use super::outbox::{FinishedJob, Outbox};
@@ -38,14 +38,12 @@ use super::source::{Place, Source};
 use super::tasks::Tasks;
 use super::workers::Workers;
 use super::{Listener, ServerConfig, Shared, system};
+use crate::ServeError;
 use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::object::Borrowed;
-use crate::transport::pass::Channel;
 use crate::transport::peer::User;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
-use crate::transport::reaper;
 use crate::transport::{Os, prelude::*};
-use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
 use clients::{Busy, Clients};
 pub(super) use peers::Peers;
@@ -430,124 +428,6 @@ impl Reactor {
             _ => return false,
         };
         Place::new(place.slot, session) == place
-    }
-
-    /// Handles the end of a client: takes what it has published in ordinary turns. The session ends with the first
-    /// turn that finds nothing.
-    fn peer_gone(&mut self, slot: usize) {
-        let Some(session) = self.session(slot) else {
-            return self.end(slot, EndReason::Gone);
-        };
-        if session.end_mut().peer_gone() {
-            if let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) {
-                // Both stay readable from now on and would wake this thread again and again.
-                let link = session.link();
-                let _ = self.poller.delete(link.arrived());
-                let _ = link.process().map(|process| self.poller.delete(process.as_object()));
-            }
-        }
-        self.go_on(slot);
-    }
-
-    fn is_departed(&mut self, slot: usize) -> bool {
-        self.session(slot).is_some_and(|session| session.is_departed())
-    }
-
-    /// Ends the session of a departed client once everything it published was taken.
-    fn finish_departed(&mut self, slot: usize) {
-        // Jobs that wait for a worker, and futures, are withdrawn with the session, so there is no reason to take more.
-        let is_inline = self.workers.is_empty() && !self.tasks.is_used();
-        match self.session(slot) {
-            Some(session) if (is_inline && session.is_at_limit()) || session.has_posts() => {}
-            _ => self.end(slot, EndReason::Gone),
-        }
-    }
-
-    fn end(&mut self, slot: usize, why: EndReason) {
-        match self.slots.get(slot).map(|entry| &entry.state) {
-            None => return,
-            #[cfg(feature = "netipc")]
-            Some(SlotState::Netipc(_)) => {
-                let is_unread = matches!(why, EndReason::Unread);
-                return self.end_netipc(slot, is_unread.then_some(IncidentCause::Unread));
-            }
-            Some(_) => {}
-        }
-        let Slot { client, state, .. } = self.slots.remove(slot);
-        if let Some(user) = self.clients.user(client) {
-            self.reap_for(user);
-        }
-        let SlotState::Open(session) = state else { return self.clients.leave(client) };
-        if session.schedule != Schedule::Armed {
-            self.clients.deactivate(client, slot);
-        }
-        self.clients.leave(client);
-        if session.is_watched_for_stall {
-            self.unread.retain(|place| place.slot != slot);
-        }
-        let (reason, cause) = match why {
-            EndReason::Closed(_) | EndReason::Gone => (CloseReason::Normal, None),
-            EndReason::Fault(fault) => {
-                self.quotas.slow_down(session.caller.user, Os::now());
-                (CloseReason::Poisoned, Some(IncidentCause::ProtocolViolation(fault)))
-            }
-            EndReason::Unread => (CloseReason::Unread, Some(IncidentCause::Unread)),
-        };
-        let place = Place::new(slot, session.id());
-        self.leave_process(place, session.caller.pid);
-        self.workers.withdraw_all(slot);
-        self.tasks.withdraw_all(slot);
-        self.close(*session, reason, cause);
-    }
-
-    /// Records what ends the session, if that is an incident, and counts it together with the session's own counters, so that
-    /// an observer sees all of it or nothing.
-    fn close(
-        &mut self,
-        mut session: ServerSession,
-        reason: CloseReason,
-        cause: Option<IncidentCause>,
-    ) {
-        let mut delta = ServerStats::default();
-        if let Some(cause) = cause {
-            delta = cause.kind().one();
-            self.shared.note(session.service, Some(session.caller.unwatched()), cause);
-        }
-        if let Some(cause) = session.incident.take() {
-            self.note(session.row, session.service, Some(session.caller.unwatched()), cause);
-        }
-        let (row, gauges) = (session.row, session.gauges());
-        let link = session.link();
-        // The client keeps the same event open for a while, which would keep waking this thread.
-        if let Some(event) = link.event() {
-            let _ = self.poller.delete(event.as_object());
-        }
-        if let Some(process) = link.process() {
-            let _ = self.poller.delete(process.as_object());
-        }
-        let (rest, channel) = session.close(reason);
-        delta.add(&rest);
-        delta.add(&ServerStats::default().since(&gauges));
-        self.count(row, &delta);
-        if let Some(channel) = channel {
-            self.discard(channel);
-        }
-    }
-
-    /// Closes this user's descriptors on the reaper from now on.
-    #[inline]
-    pub(super) fn reap_for(&mut self, user: User) {
-        if self.reaps_for != Some(user) {
-            self.reaps_for = Some(user);
-            reaper::reap_for(&user);
-        }
-    }
-
-    /// Hands a channel to the reaper: the client may have queued descriptors on it whose `close` blocks. Until it is
-    /// closed, it must not wake this thread.
-    fn discard(&mut self, channel: Channel) {
-        let _ = self.poller.delete(channel.arrived());
-        channel.reap();
     }
 
     /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.

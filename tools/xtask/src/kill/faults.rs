@@ -146,9 +146,9 @@ const EDITS: [Edit; 22] = [
     ),
     edit(
         "a server drops what its client published before it died",
-        "src/server/reactor/mod.rs",
-        "    fn peer_gone(&mut self, slot: usize) {\n",
-        "    fn peer_gone(&mut self, slot: usize) {\n        \
+        "src/server/reactor/ends.rs",
+        "    pub(super) fn peer_gone(&mut self, slot: usize) {\n",
+        "    pub(super) fn peer_gone(&mut self, slot: usize) {\n        \
              if FAULT {\n            return self.end(slot, EndReason::Gone);\n        }\n",
     ),
     edit(
