@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use bellwire::{CallError, ConnectError, ErrorKind};
+pub use bellwire_doctor::chain;
 
 /// The exit status, by which a script learns the result. `--help` lists these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,21 +147,6 @@ impl fmt::Display for Failure {
 
 fn labelled(to: &mut impl Write, style: Style, label: &str, text: &str) -> io::Result<()> {
     writeln!(to, "{style}{label}{style:#}: {text}")
-}
-
-/// Returns an error and its causes in one line.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        // Some errors print their source themselves.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 impl From<io::Error> for Failure {

@@ -107,7 +107,7 @@ impl Group {
     }
 
     fn add(&mut self, name: &'static str, required: bool, hint: &str, tried: Tried) {
-        let tried = tried.unwrap_or_else(|error| Finding::missing(in_one_line(&*error)));
+        let tried = tried.unwrap_or_else(|error| Finding::missing(chain(&*error)));
         let Finding { outcome, detail, hint: own } = tried;
         let general = || (outcome == Outcome::Missing).then(|| hint.to_owned());
         let hint = own.or_else(general).filter(|hint| !hint.is_empty());
@@ -115,8 +115,8 @@ impl Group {
     }
 }
 
-/// Formats an error and its sources.
-fn in_one_line(error: &dyn Error) -> String {
+/// Returns an error and its sources in one line.
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
