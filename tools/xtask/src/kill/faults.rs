@@ -28,7 +28,7 @@ const EDITS: [Edit; 22] = [
     ),
     edit(
         "a socket is never closed",
-        "src/server/reactor/mod.rs",
+        "src/server/reactor/ends.rs",
         "        channel.reap();\n",
         "        if FAULT {\n            std::mem::forget(channel);\n        } else {\n            \
              channel.reap();\n        }\n",
