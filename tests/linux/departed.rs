@@ -10,7 +10,7 @@ use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
 use crate::support::guard::until;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, provide_with};
+use crate::support::test_server::{Dir, TestServer, provide_with};
 
 /// Requests that a client had published but not rung for when it died were dropped with its session: the server
 /// learned of its end, and did not read the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
@@ -41,4 +41,20 @@ fn requests_published_before_a_client_died_reach_the_handler() {
     assert_eq!(runs.load(Ordering::Relaxed), REQUESTS);
     let stats = server.stop();
     assert_eq!((stats.accepted, stats.poisoned), (REQUESTS, 0), "{stats:?}");
+}
+
+/// On Windows the lane that it passed last may be lost with it.
+#[test]
+fn posts_in_lanes_that_grew_are_handled_though_their_client_leaves_at_once() {
+    for workers in [0, 2] {
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        let mut client = fixture.client::<Echo>();
+        let session = client.connect().unwrap();
+        for len in 0..200 {
+            session.post(&vec![7; 100 * len]).unwrap();
+        }
+        assert!(session.stats().requests.grows > 0);
+        drop(client);
+        until("all are handled", || fixture.stats().posted == 200);
+    }
 }
