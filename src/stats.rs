@@ -48,6 +48,8 @@ pub struct SessionStats {
     pub unsent: u64,
     /// How often this end rang the provider; each ring is one system call.
     pub rings: u64,
+    /// How often this end had to wait, for an answer or for room. What is not in `parks` ended while it spun.
+    pub waits: u64,
     /// How often this end slept.
     pub parks: u64,
     /// The doorbell of this end.

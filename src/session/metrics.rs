@@ -36,6 +36,7 @@ impl<S: Service> Session<S> {
             dropped,
             unsent,
             rings: self.drive.end().rings(),
+            waits: self.drive.waits(),
             parks: self.drive.parks(),
             doorbell: self.drive.port().doorbell(),
             requests,

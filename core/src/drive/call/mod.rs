@@ -57,8 +57,7 @@ pub struct CallDriver<P, O = ()> {
     parks: u64,
     /// Records were seen but not taken, because one poll takes a bounded number.
     has_unread: bool,
-    /// How many waits this end began.
-    waits: u32,
+    waits: u64,
     /// Trim requests that the peer has not answered; it answers them in order.
     trims: u32,
     /// Whether the last request that was not written waits for an answer, not for room in the lane: as many requests were
@@ -139,6 +138,13 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     #[inline]
     pub fn take_dropped(&mut self) -> u64 {
         self.calls.take_dropped()
+    }
+
+    /// Returns how often this end had to wait, for an answer or for room: the waits that spinning ended, and those that
+    /// slept.
+    #[inline]
+    pub fn waits(&self) -> u64 {
+        self.waits
     }
 
     /// Returns how often this end slept.

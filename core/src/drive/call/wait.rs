@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Waits between two readings of the clock.
-const WAITS_BEFORE_CLOCK: u32 = 64;
+const WAITS_BEFORE_CLOCK: u64 = 64;
 
 /// How a wait ended.
 enum Waited {
@@ -28,7 +28,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         until: &mut Deadline,
         executed: Executed,
     ) -> Result<(), CallFailed> {
-        self.waits = self.waits.wrapping_add(1);
+        self.waits += 1;
         // A peer that keeps publishing but never answers would end every wait before the clock is read.
         if self.has_unread || self.waits % WAITS_BEFORE_CLOCK == 0 {
             let now = self.end.port.now();
