@@ -38,11 +38,11 @@ impl Display for Tools {
     }
 }
 
-/// What one operation takes: the least of its samples.
+/// What one operation takes: the least of its samples. `None` if too few samples count.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) name: String,
-    pub(crate) instructions: f64,
+    pub(crate) instructions: Option<f64>,
 }
 
 /// Builds the operations and counts their instructions, in the order in which they come.
@@ -94,7 +94,7 @@ fn sample(dump: &str) -> Option<Counted> {
     let (name, times) = after("desc: Trigger: Client Request: ")?.trim().split_once('=')?;
     let (total, times): (f64, f64) =
         (after("summary: ")?.trim().parse().ok()?, times.parse().ok()?);
-    Some(Counted { name: name.to_owned(), instructions: total / times })
+    Some(Counted { name: name.to_owned(), instructions: (times > 0.0).then(|| total / times) })
 }
 
 /// The least of each name, in the order of the first of each.
@@ -102,7 +102,10 @@ fn least(samples: impl IntoIterator<Item = Counted>) -> Vec<Counted> {
     let mut counted: Vec<Counted> = Vec::new();
     for sample in samples {
         match counted.iter_mut().find(|known| known.name == sample.name) {
-            Some(known) => known.instructions = known.instructions.min(sample.instructions),
+            Some(known) => {
+                let both = known.instructions.zip(sample.instructions);
+                known.instructions = both.map(|(one, other)| one.min(other));
+            }
             None => counted.push(sample),
         }
     }
@@ -131,14 +134,20 @@ mod tests {
     #[test]
     fn a_dump_that_was_asked_for_is_a_sample() {
         let found = sample(&dump("Client Request: lane-push=1000", 125_500)).unwrap();
-        assert_eq!(found, Counted { name: "lane-push".to_owned(), instructions: 125.5 });
+        assert_eq!(found, Counted { name: "lane-push".to_owned(), instructions: Some(125.5) });
         assert_eq!(sample(&dump("Program termination", 5)), None);
+    }
+
+    #[test]
+    fn a_dump_of_no_operation_says_that_too_few_samples_count() {
+        let found = sample(&dump("Client Request: call-client=0", 0)).unwrap();
+        assert_eq!(found, Counted { name: "call-client".to_owned(), instructions: None });
     }
 
     #[test]
     fn the_least_sample_counts() {
         let samples = [3, 2, 4].map(|total| sample(&dump("Client Request: call=1", total)));
         let found = least(samples.into_iter().flatten());
-        assert_eq!(found, [Counted { name: "call".to_owned(), instructions: 2.0 }]);
+        assert_eq!(found, [Counted { name: "call".to_owned(), instructions: Some(2.0) }]);
     }
 }

@@ -69,7 +69,10 @@ impl Budget {
         for Counted { name, instructions } in counted {
             let old = self.instructions.get(name);
             let old = old.map_or_else(|| "new".to_owned(), |old| format!("was {old:.0}"));
-            println!("{name:<24} {:.0} ({old})", instructions.round());
+            match instructions {
+                Some(new) => println!("{name:<24} {:.0} ({old})", new.round()),
+                None => println!("{name:<24} kept: too few samples ({old})"),
+            }
         }
         fs::write(&self.path, text).map_err(Error::file("write", &self.path))?;
         println!("summary: {} written: commit it, and say why", self.path.display());
@@ -83,6 +86,7 @@ impl Budget {
             set(&mut self.document, "taken-with", name, value(text));
         }
         for Counted { name, instructions } in counted {
+            let Some(instructions) = instructions else { continue };
             #[expect(clippy::cast_possible_truncation, reason = "a count fits")]
             let rounded = instructions.round() as i64;
             set(&mut self.document, "instructions", name, value(rounded));
@@ -112,7 +116,7 @@ mod tests {
         # Kept.\n\
         [taken-with]\nrustc = \"rustc 1\"\nvalgrind = \"valgrind-1\"\nlibc = \"libc 1\"\n\n\
         [margin-percent]\nsame-tools = 3\nother-tools = 10.5\n\n\
-        [instructions]\ncall = 1000 # of 64 B\nold = 5\n\n\
+        [instructions]\ncall = 1000 # of 64 B\nkept = 3\nold = 5\n\n\
         [ratios.hot-call]\nmost = 2.0\nrounds = 8\n";
 
     fn budget(text: &str) -> Result<Budget, Error> {
@@ -124,7 +128,8 @@ mod tests {
         let budget = budget(TEXT).unwrap();
         let margins = &budget.margin_percent;
         assert_eq!((margins.same_tools, margins.other_tools), (3.0, 10.5));
-        let counts = [("call".to_owned(), 1000.0), ("old".to_owned(), 5.0)];
+        let counts =
+            [("call".to_owned(), 1000.0), ("kept".to_owned(), 3.0), ("old".to_owned(), 5.0)];
         assert_eq!(budget.instructions, counts.into());
         let hot = Allowed { most: 2.0, rounds: 8 };
         assert_eq!(budget.ratios, [("hot-call".to_owned(), hot)].into());
@@ -146,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_comments_and_ratios_and_drops_what_is_gone() {
+    fn an_update_keeps_comments_ratios_and_uncounted_figures_and_drops_the_others() {
         let mut budget = budget(TEXT).unwrap();
         let tools = Tools { rustc: "rustc 2".to_owned(), ..budget.taken_with.clone() };
-        let counted = [("call", 1100.4), ("new", 7.0)]
+        let counted = [("call", Some(1100.4)), ("kept", None), ("new", Some(7.0))]
             .map(|(name, instructions)| Counted { name: name.to_owned(), instructions });
         let text = budget.updated(&tools, &counted);
         let expected = TEXT
