@@ -271,7 +271,7 @@ func (s *Server) letGo(session *serverSession) {
 
 // reject tells a client why it gets no session, or ends the one that it has. There is none of a client whose user is unknown.
 func (s *Server) reject(session *serverSession, isOpen bool, err error) {
-	s.stats.turnedAway.Add(1)
+	s.stats.handshakesFailed.Add(1)
 	s.stats.lacked(err)
 	s.o.log.Warn("a client was refused", "service", s.service, "error", err)
 	if session == nil {

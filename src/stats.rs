@@ -110,7 +110,7 @@ counters! {
         admitted,
         /// Clients that were refused or did not finish the handshake. [`Server::incidents`](crate::Server::incidents)
         /// has the reasons.
-        turned_away,
+        handshakes_failed,
         /// Requests taken, one-way ones included; a batch counts as one.
         accepted,
         /// Requests that a handler answered or failed.
@@ -159,7 +159,7 @@ counters! {
         clients_by_eventfd,
         /// Those whose client's doorbell is the socket, or the pipe on Windows.
         clients_by_socket,
-        /// Of `turned_away`, clients that were refused with a reason; the others went away.
+        /// Of `handshakes_failed`, clients that were refused with a reason; the others went away.
         clients_refused,
         /// How often this process had no descriptor left to accept a client, follow its lane, or answer it.
         out_of_descriptors,

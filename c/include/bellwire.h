@@ -521,7 +521,7 @@ typedef struct bw_server_stats {
   // Clients admitted so far.
   uint64_t admitted;
   // Clients that were refused, or did not finish the handshake.
-  uint64_t turned_away;
+  uint64_t handshakes_failed;
   // Requests taken; a batch counts as one.
   uint64_t accepted;
   // Requests that a handler answered or failed.

@@ -38,7 +38,7 @@ pub struct bw_server_stats {
     /// Clients admitted so far.
     pub admitted: u64,
     /// Clients that were refused, or did not finish the handshake.
-    pub turned_away: u64,
+    pub handshakes_failed: u64,
     /// Requests taken; a batch counts as one.
     pub accepted: u64,
     /// Requests that a handler answered or failed.
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn bw_server_get_stats(
         let ServerStats {
             sessions,
             admitted,
-            turned_away,
+            handshakes_failed,
             accepted,
             answered,
             refused,
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn bw_server_get_stats(
             size,
             sessions,
             admitted,
-            turned_away,
+            handshakes_failed,
             accepted,
             answered,
             refused,

@@ -14,7 +14,7 @@ const FAMILIES: &str = "\
 gauge   sessions           sessions Sessions open now.
 gauge   socket_rung        sessions_socket_rung Of those, sessions rung through their socket.
 counter admitted           sessions_admitted Clients that were let in.
-counter turned_away        sessions_turned_away Clients that were refused, or did not finish the handshake.
+counter handshakes_failed  handshakes_failed Clients that were refused, or did not finish the handshake.
 counter accepted           requests_accepted Requests taken; a batch is one.
 counter answered           requests_answered Requests that a handler answered, or failed.
 counter refused            requests_refused Requests that were answered without a handler having run.
@@ -37,7 +37,7 @@ gauge   answer_high_water  answer_high_water_bytes The most bytes of answers in 
 gauge   clients_by_futex   sessions_client_by_futex Sessions open now whose client is rung by a futex.
 gauge   clients_by_eventfd sessions_client_by_eventfd Sessions open now whose client is rung by an eventfd.
 gauge   clients_by_socket  sessions_client_by_socket Sessions open now whose client is rung through its socket.
-counter clients_refused    clients_refused Of the clients that were turned away, those that were refused.
+counter clients_refused    clients_refused Of the clients that were not admitted, those that were refused.
 counter out_of_descriptors descriptor_shortages Times that the provider had no descriptor left for a client.
 counter out_of_memory      memory_shortages Times that the provider had no memory or maps left for a client.
 counter at_limit           lanes_at_limit Sessions whose lane of answers has reached its maximum size.

@@ -77,11 +77,11 @@ pub(super) enum Progress {
     /// It speaks netipc, and this is its first message.
     #[cfg(feature = "netipc")]
     Netipc(Box<(PendingHandshake, ControlMessage)>),
-    TurnedAway(Box<TurnedAway>),
+    Failed(Box<FailedHandshake>),
 }
 
 /// A client that was not let in.
-pub(super) struct TurnedAway {
+pub(super) struct FailedHandshake {
     /// The channel to drop and then close where closing may block: the client may have queued descriptors on it.
     /// `None` when it is closed already.
     pub(super) channel: Option<Channel>,
@@ -100,7 +100,7 @@ impl PendingHandshake {
         config: &ServerConfig,
         (has_room, held): (bool, usize),
         quotas: &mut Quotas,
-    ) -> Result<Self, Box<TurnedAway>> {
+    ) -> Result<Self, Box<FailedHandshake>> {
         let credentials = match Credentials::of(&channel) {
             Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {
@@ -115,7 +115,7 @@ impl PendingHandshake {
                 };
                 let caller = found.ok().map(|credentials| caller(&credentials, session));
                 let refusal = Refuse::new(RefuseCode::Credentials, &reason);
-                return Err(TurnedAway::refused(channel, caller, &refusal));
+                return Err(FailedHandshake::refused(channel, caller, &refusal));
             }
         };
         let (user, now) = (credentials.user(), Os::now());
@@ -143,7 +143,7 @@ impl PendingHandshake {
             Err(reason) => {
                 let caller = Some(caller(&credentials, session));
                 let refusal = Refuse::new(RefuseCode::Quota, &reason);
-                return Err(TurnedAway::refused(channel, caller, &refusal));
+                return Err(FailedHandshake::refused(channel, caller, &refusal));
             }
         };
         let machine = ServerHandshake::new(admission, now.after(config.handshake_timeout));
@@ -189,25 +189,25 @@ impl PendingHandshake {
                 }
                 Err(Rejection { refuse, .. }) => refuse,
             };
-            return Progress::TurnedAway(self.refuse(&refusal));
+            return Progress::Failed(self.refuse(&refusal));
         }
     }
 
     /// Rejects a client that went away or sent an unreadable message.
     fn drop_out(self) -> Progress {
         let (caller, channel) = (Some(self.caller()), Some(self.channel));
-        Progress::TurnedAway(Box::new(TurnedAway { channel, caller, cause: None }))
+        Progress::Failed(Box::new(FailedHandshake { channel, caller, cause: None }))
     }
 
     /// Rejects a client whose time is over.
     #[must_use]
-    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Box<TurnedAway> {
+    pub(super) fn reject(self, code: RefuseCode, reason: &str) -> Box<FailedHandshake> {
         self.refuse(&Refuse::new(code, reason))
     }
 
-    fn refuse(self, refusal: &Refuse) -> Box<TurnedAway> {
+    fn refuse(self, refusal: &Refuse) -> Box<FailedHandshake> {
         let caller = Some(self.caller());
-        TurnedAway::refused(self.channel, caller, refusal)
+        FailedHandshake::refused(self.channel, caller, refusal)
     }
 
     /// Takes apart what a client of netipc needs of it.
@@ -318,8 +318,8 @@ impl PendingHandshake {
         let account = self.share.account(self.fd_budget);
         let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(account)) else {
             let (channel, caller, cause) = (None, Some(caller), None);
-            let turned_away = TurnedAway { channel, caller, cause };
-            return Progress::TurnedAway(Box::new(turned_away));
+            let failed = FailedHandshake { channel, caller, cause };
+            return Progress::Failed(Box::new(failed));
         };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
         let number = self.session;
@@ -369,19 +369,23 @@ impl PendingHandshake {
     }
 }
 
-impl TurnedAway {
+impl FailedHandshake {
     fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
         #[cfg(feature = "netipc")]
         if netipc::refuse(&channel, refusal.code) {
-            return Self::told(channel, caller, refusal);
+            return Self::refused_for(channel, caller, refusal);
         }
         // A client that does not read it learns nothing, but that is no reason to wait.
         let _ = control::send(&channel, &Message::Refuse(refusal.clone()), &[]);
-        Self::told(channel, caller, refusal)
+        Self::refused_for(channel, caller, refusal)
     }
 
-    /// Returns a client that was told why.
-    pub(super) fn told(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
+    /// Returns a client that has been sent the reason.
+    pub(super) fn refused_for(
+        channel: Channel,
+        caller: Option<Caller>,
+        refusal: &Refuse,
+    ) -> Box<Self> {
         let (code, reason) = (refusal.code, refusal.reason().into());
         let cause = Some(IncidentCause::Refused { code, reason });
         Box::new(Self { channel: Some(channel), caller, cause })

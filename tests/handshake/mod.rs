@@ -73,7 +73,7 @@ fn refuses(messages: &[&[u8]], code: RefuseCode, part: &str) {
     assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
     drop(good);
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
+    assert_eq!((stats.admitted, stats.handshakes_failed, stats.poisoned), (2, 1, 0), "{stats:?}");
 }
 
 #[track_caller]
@@ -118,13 +118,13 @@ fn a_client_that_hangs_up_at_any_point_is_forgotten() {
     greeting.send(&encode(&Message::Hello(hello())), &[]).unwrap();
     assert!(matches!(receive(&greeting), Some(Message::Welcome(_))));
     drop((silent, greeting));
-    until("both are forgotten", || fixture.stats().turned_away == 2);
+    until("both are forgotten", || fixture.stats().handshakes_failed == 2);
     assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
     assert_eq!(fixture.close().admitted, 1);
 }
 
 #[test]
-fn a_client_that_stays_silent_is_turned_away_in_time() {
+fn a_client_that_stays_silent_is_rejected_in_time() {
     let handshake_timeout = Duration::from_millis(20);
     let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let rogue = connect(fixture.run_dir());

@@ -53,7 +53,7 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     let mut observer =
         StatsClient::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
     let report = observer.fetch().unwrap();
-    assert_eq!((report.total.clients_refused, report.total.turned_away), (1, 1));
+    assert_eq!((report.total.clients_refused, report.total.handshakes_failed), (1, 1));
     let incidents = report.incidents.unwrap();
     let [row] = incidents[..] else { panic!("{incidents:?}") };
     assert_eq!((row.user, row.counts.total()), (Some(User::own()), 1));

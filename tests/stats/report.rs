@@ -165,7 +165,8 @@ fn a_reader_of_before_understands_a_report_of_now() {
     }
     assert_eq!(at, bytes.len(), "nothing follows");
     // Their positions are unchanged.
-    let names = ["sessions", "socket_rung", "admitted", "turned_away", "accepted", "answered"];
+    let names =
+        ["sessions", "socket_rung", "admitted", "handshakes_failed", "accepted", "answered"];
     assert_eq!(ServerStats::NAMES[..6], names);
     assert_eq!(
         ServerStats::NAMES[20..24],
@@ -186,8 +187,8 @@ fn a_method_that_is_not_served_is_refused_as_ever() {
     let mut client = Client::<Newer>::with_config(fixture.run_dir(), patient());
     let refused = client.call(&()).unwrap_err();
     assert!(matches!(refused, CallError::Refused { code: RefuseCode::Service, .. }), "{refused}");
-    until("it is counted", || fixture.service::<Echo>().turned_away == 1);
-    assert_eq!(fixture.service::<Moody>().turned_away, 0);
+    until("it is counted", || fixture.service::<Echo>().handshakes_failed == 1);
+    assert_eq!(fixture.service::<Moody>().handshakes_failed, 0);
 }
 
 #[test]

@@ -58,9 +58,20 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
 
 /// The counters that a server in another process reports, in their order.
 fn told(stats: &mut ServerStats) -> [&mut u64; 10] {
-    let ServerStats { sessions, admitted, turned_away, accepted, answered, .. } = stats;
+    let ServerStats { sessions, admitted, handshakes_failed, accepted, answered, .. } = stats;
     let ServerStats { refused, lost, poisoned, rings, parks, .. } = stats;
-    [sessions, admitted, turned_away, accepted, answered, refused, lost, poisoned, rings, parks]
+    [
+        sessions,
+        admitted,
+        handshakes_failed,
+        accepted,
+        answered,
+        refused,
+        lost,
+        poisoned,
+        rings,
+        parks,
+    ]
 }
 
 pub(crate) fn tell_stats(stats: &ServerStats) -> String {

@@ -204,7 +204,9 @@ fn processes(outcome: &Outcome, served: &Served) -> Vec<Check> {
         check(
             "no_reconnects",
             format!("{SESSIONS} sessions were opened, none again"),
-            told && served.sessions == SESSIONS && served.turned_away == 0 && served.poisoned == 0,
+            told && served.sessions == SESSIONS
+                && served.handshakes_failed == 0
+                && served.poisoned == 0,
         ),
         check(
             "no_errors",

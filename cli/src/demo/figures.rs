@@ -9,7 +9,7 @@ use super::burst::{Arrivals, Burst, SessionFigures};
 pub(super) struct Served {
     /// Sessions opened since the start.
     pub(super) sessions: u64,
-    pub(super) turned_away: u64,
+    pub(super) handshakes_failed: u64,
     pub(super) accepted: u64,
     pub(super) answered: u64,
     pub(super) refused: u64,

@@ -115,7 +115,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     let stats = server.stop();
     out::json_line(&Served {
         sessions: stats.admitted,
-        turned_away: stats.turned_away,
+        handshakes_failed: stats.handshakes_failed,
         accepted: stats.accepted,
         answered: stats.answered,
         refused: stats.refused,

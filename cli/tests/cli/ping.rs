@@ -42,7 +42,7 @@ fn any_service_is_measured_by_handshakes() {
     assert!(welcomed.stdout.contains(&by), "{welcomed:?}");
 
     let stats = server.stop();
-    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 2, 0));
+    assert_eq!((stats.admitted, stats.handshakes_failed, stats.poisoned), (2, 2, 0));
 }
 
 #[test]

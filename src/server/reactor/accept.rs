@@ -7,7 +7,7 @@ use bellwire_core::Instant;
 use super::poll_budget::LONGEST_SHARE;
 use super::{Reactor, Slot, watch};
 use crate::ServerStats;
-use crate::server::handshake::{PendingHandshake, TurnedAway};
+use crate::server::handshake::{FailedHandshake, PendingHandshake};
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
 use crate::transport::poll::Trigger;
@@ -79,8 +79,8 @@ impl Reactor {
         let (config, quotas) = (&self.config, &mut self.quotas);
         match PendingHandshake::begin(channel, session, admission, config, room, quotas) {
             Ok(handshake) => self.insert_slot(at, handshake),
-            Err(turned_away) => {
-                self.reject(at, *turned_away);
+            Err(failed) => {
+                self.reject(at, *failed);
                 self.refusals += 1;
                 if self.refusals == REFUSALS_BEFORE_PAUSE {
                     self.refusals = 0;
@@ -123,22 +123,22 @@ impl Reactor {
     }
 
     /// Takes a client that was not let in out of its slot.
-    pub(super) fn reject_at(&mut self, slot: usize, turned_away: TurnedAway) {
+    pub(super) fn reject_at(&mut self, slot: usize, failed: FailedHandshake) {
         let Slot { listener, client, .. } = self.slots.remove(slot);
         self.clients.leave(client);
-        self.reject(listener, turned_away);
+        self.reject(listener, failed);
     }
 
     /// Counts a client that was not let in, and drops it.
-    pub(super) fn reject(&mut self, listener: usize, turned_away: TurnedAway) {
-        let TurnedAway { channel, caller, cause } = turned_away;
+    pub(super) fn reject(&mut self, listener: usize, failed: FailedHandshake) {
+        let FailedHandshake { channel, caller, cause } = failed;
         if let Some(caller) = &caller {
             self.reap_for(caller.user);
         }
         if let Some(channel) = channel {
             self.discard(channel);
         }
-        self.count(listener, &ServerStats { turned_away: 1, ..ServerStats::default() });
+        self.count(listener, &ServerStats { handshakes_failed: 1, ..ServerStats::default() });
         if let (Some(cause), Some(at)) = (cause, self.listeners.get(listener)) {
             let service = at.admission.service;
             self.note(listener, service, caller, cause);

@@ -92,7 +92,7 @@ impl Reactor {
         let is_added = watch(&mut self.poller, channel, source, Trigger::Level).is_ok();
         if !is_added {
             let reason = "the provider cannot watch another client";
-            self.turn_away(place, RefuseCode::Resources, reason);
+            self.reject_handshake(place, RefuseCode::Resources, reason);
         }
         is_added
     }
@@ -157,15 +157,15 @@ impl Reactor {
             return Some(until);
         }
         let reason = "too many clients are in the handshake: try again";
-        self.turn_away(place, RefuseCode::Quota, reason);
+        self.reject_handshake(place, RefuseCode::Quota, reason);
         None
     }
 
-    fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
+    fn reject_handshake(&mut self, place: Place, code: RefuseCode, reason: &str) {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         let state = std::mem::replace(&mut entry.state, SlotState::Gone);
         if let SlotState::Handshake(handshake) = state {
-            self.reject_at(place.slot, *handshake.turn_away(code, reason));
+            self.reject_at(place.slot, *handshake.reject(code, reason));
         }
         self.handshake_ended();
     }
@@ -232,8 +232,8 @@ impl Reactor {
                 let (handshake, hello) = *netipc;
                 self.welcome_netipc(slot, handshake, &hello);
             }
-            Progress::TurnedAway(turned_away) => {
-                self.reject_at(slot, *turned_away);
+            Progress::Failed(failed) => {
+                self.reject_at(slot, *failed);
                 self.handshake_ended();
             }
         }
@@ -282,7 +282,7 @@ impl Reactor {
                 break;
             }
             let reason = "the handshake was not finished in time";
-            self.turn_away(place, RefuseCode::Protocol, reason);
+            self.reject_handshake(place, RefuseCode::Protocol, reason);
         }
     }
 }

@@ -22,12 +22,12 @@ impl Reactor {
         if let Some(notify) = self.notify.take() {
             let _ = self.poller.delete(notify.changed());
         }
-        self.turn_arriving_away();
+        self.reject_pending_handshakes();
         let deadline = self.shared.stop.get().unwrap_or_else(Os::now);
         let mut events = Events::with_capacity(64);
         loop {
             // On Windows clients find the pipe for as long as a session is open.
-            listeners.iter().for_each(|listener| listener.endpoint.turn_away());
+            listeners.iter().for_each(|listener| listener.endpoint.stop_accepting());
             self.refuse_rest();
             if !self.has_unsent_answer() || Os::now() >= deadline {
                 break;
@@ -61,12 +61,12 @@ impl Reactor {
         }
     }
 
-    fn turn_arriving_away(&mut self) {
+    fn reject_pending_handshakes(&mut self) {
         for slot in self.slots_where(|state| matches!(state, SlotState::Handshake(_))) {
             if let SlotState::Handshake(handshake) = self.slots.remove(slot).state {
                 let reason = "the provider is stopping";
-                let turned_away = handshake.turn_away(RefuseCode::Stopping, reason);
-                if let Some(channel) = turned_away.channel {
+                let failed = handshake.reject(RefuseCode::Stopping, reason);
+                if let Some(channel) = failed.channel {
                     self.discard(channel);
                 }
             }

@@ -67,7 +67,7 @@ impl fmt::Display for Line<'_> {
             ("refused", |stats| stats.refused),
             ("errors", |stats| stats.errors),
             ("lost", |stats| stats.lost),
-            ("turned_away", |stats| stats.turned_away),
+            ("handshakes_failed", |stats| stats.handshakes_failed),
             ("lane_full", |stats| stats.lane_full),
             ("bytes_received", |stats| stats.bytes_received),
             ("bytes_sent", |stats| stats.bytes_sent),

@@ -10,7 +10,7 @@ use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
 use crate::control::ControlMessage;
 use crate::server::handler::{Handler, Room};
-use crate::server::handshake::{PendingHandshake, TurnedAway};
+use crate::server::handshake::{FailedHandshake, PendingHandshake};
 use crate::server::incidents::IncidentCause;
 use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, room};
 use crate::server::outbox::FinishedJob;
@@ -74,12 +74,12 @@ impl Reactor {
             }
             Ok(_) => {
                 let (channel, caller) = (Some(channel), Some(caller));
-                self.reject_at(slot, TurnedAway { channel, caller, cause: None });
+                self.reject_at(slot, FailedHandshake { channel, caller, cause: None });
             }
             Err((status, ack)) => {
                 let _ = channel.send(&ack, &[]);
                 let refuse = Refuse::new(code(status), &reason(status));
-                self.reject_at(slot, *TurnedAway::told(channel, Some(caller), &refuse));
+                self.reject_at(slot, *FailedHandshake::refused_for(channel, Some(caller), &refuse));
             }
         }
     }

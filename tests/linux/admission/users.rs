@@ -40,7 +40,7 @@ fn a_client_of_another_user_does_not_come_near_the_socket() {
     set_mode(fixture.run_dir().path(), 0o711);
     says(&nobody.ask("connect"), &advice);
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.turned_away), (0, 0));
+    assert_eq!((stats.admitted, stats.handshakes_failed), (0, 0));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_client_of_another_user_is_refused_with_advice() {
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop((good, nobody));
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.turned_away), (1, 1));
+    assert_eq!((stats.admitted, stats.handshakes_failed), (1, 1));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_client_with_a_wrong_token_is_refused_with_advice() {
     let mut good: Client<Echo> = fixture.client_with(patient().token(token));
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
-    assert_eq!(fixture.close().turned_away, 2);
+    assert_eq!(fixture.close().handshakes_failed, 2);
 }
 
 /// The squatter was there first, in a run dir where any user may create files.

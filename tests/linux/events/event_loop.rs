@@ -174,7 +174,7 @@ fn a_client_that_waits_gets_a_descriptor_however_soon_its_provider_answers() {
             drop(client);
             // Until it sleeps.
             until("the client is gone", || {
-                fixture.stats().admitted + fixture.stats().turned_away == number
+                fixture.stats().admitted + fixture.stats().handshakes_failed == number
                     && fixture.stats().sessions == 0
             });
         }

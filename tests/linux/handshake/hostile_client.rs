@@ -30,13 +30,13 @@ impl AttackedServer {
     }
 
     /// The good client still is served, and a new one is admitted: the counters show how many rogues were not.
-    fn end(mut self, turned_away: u64) -> ServerStats {
+    fn end(mut self, handshakes_failed: u64) -> ServerStats {
         assert_eq!(self.good.call(&b"still here".to_vec()).unwrap(), b"still here");
         let mut late = self.fixture.client::<Moody>();
         assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
         drop((self.good, late));
         let stats = self.fixture.close();
-        assert_eq!((stats.turned_away, stats.poisoned), (turned_away, 0), "{stats:?}");
+        assert_eq!((stats.handshakes_failed, stats.poisoned), (handshakes_failed, 0), "{stats:?}");
         stats
     }
 }
@@ -53,7 +53,7 @@ fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
     for _ in 0..ROUNDS {
         attacked.rogue().send_bytes(&hello, &[]);
     }
-    until("all have left", || attacked.fixture.stats().turned_away == ROUNDS);
+    until("all have left", || attacked.fixture.stats().handshakes_failed == ROUNDS);
     assert_eq!(attacked.fixture.recorded_incidents(), [], "leaving is no cause");
     attacked.end(ROUNDS);
 }
@@ -115,7 +115,7 @@ fn a_client_that_leaves_at_any_step_leaves_nothing_behind() {
     drop(attached);
     until("all sessions are freed", || {
         let stats = attacked.fixture.stats();
-        stats.sessions == 1 && stats.admitted + stats.turned_away == 5
+        stats.sessions == 1 && stats.admitted + stats.handshakes_failed == 5
     });
 }
 
@@ -139,6 +139,6 @@ fn three_hundred_half_open_handshakes_block_no_good_client() {
     // The connection that was silent longest was evicted.
     halfway.remove(1).is_refused(RefuseCode::Quota, "in the handshake");
     drop(halfway);
-    until("all have left", || attacked.fixture.stats().turned_away == 300);
+    until("all have left", || attacked.fixture.stats().handshakes_failed == 300);
     attacked.end(300);
 }

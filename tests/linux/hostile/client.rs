@@ -56,7 +56,7 @@ pub(crate) fn poisons_in(fixture: TestServer, violation: impl FnOnce(&mut RogueS
         panic!("{recorded_incidents:?}")
     };
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
+    assert_eq!((stats.admitted, stats.poisoned, stats.handshakes_failed), (3, 1, 0), "{stats:?}");
     Caught { fault, stats }
 }
 

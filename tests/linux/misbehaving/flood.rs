@@ -161,12 +161,16 @@ fn a_handshake_that_comes_a_thousand_times() {
             assert_eq!(good.call(&times.to_le_bytes().to_vec()).unwrap(), times.to_le_bytes());
         }
     }
-    until("the server has seen all of them", || fixture.stats().turned_away == 1000);
+    until("the server has seen all of them", || fixture.stats().handshakes_failed == 1000);
     let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&vec![1]).unwrap(), [1]);
     drop((good, late));
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1000, 0), "{stats:?}");
+    assert_eq!(
+        (stats.admitted, stats.handshakes_failed, stats.poisoned),
+        (2, 1000, 0),
+        "{stats:?}"
+    );
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn a_handshake_that_arrives_byte_by_byte() {
     }
     rogue.is_refused(bellwire::RefuseCode::Protocol, "1 bytes");
     drop(good);
-    assert_eq!(fixture.close().turned_away, 1);
+    assert_eq!(fixture.close().handshakes_failed, 1);
 }
 
 #[test]
@@ -201,7 +205,7 @@ fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_
         rogue.is_refused(bellwire::RefuseCode::Protocol, "in time");
     }
     drop(good);
-    assert_eq!(fixture.close().turned_away, 2);
+    assert_eq!(fixture.close().handshakes_failed, 2);
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn descriptors_do_not_belong_to_netipc() {
 fn a_client_that_says_too_little_loses_its_place_in_time() {
     let fixture = Fixture::with(config().handshake_timeout(Duration::from_millis(50)));
     let silent = Peer::connect(&fixture.path("increment"));
-    until("the time is over", || fixture.server.stats().turned_away == 1);
+    until("the time is over", || fixture.server.stats().handshakes_failed == 1);
     drop(silent);
     let fixture = Fixture::new();
     let half = Peer::connect(&fixture.path("increment"));

@@ -63,5 +63,5 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
     }
     let stats = server.stop();
     assert!(stats.backlog_peak > BACKLOG.into(), "{stats:?}");
-    assert_eq!(stats.turned_away, 0, "{stats:?}");
+    assert_eq!(stats.handshakes_failed, 0, "{stats:?}");
 }

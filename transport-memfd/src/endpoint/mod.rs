@@ -244,7 +244,7 @@ impl platform::Endpoint<Linux> for Endpoint {
 
     /// Refuses connections with `ECONNREFUSED`, by [`shutdown(2)`](https://man7.org/linux/man-pages/man2/shutdown.2.html). At an
     /// inherited socket clients go on waiting, for the successor.
-    fn turn_away(&self) {
+    fn stop_accepting(&self) {
         if self.is_inherited {
             return;
         }

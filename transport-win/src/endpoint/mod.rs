@@ -221,7 +221,7 @@ impl platform::Endpoint<Windows> for Endpoint {
         }
     }
 
-    fn turn_away(&self) {
+    fn stop_accepting(&self) {
         while let Ok(Some(channel)) = self.accept() {
             drop(channel);
         }

@@ -39,7 +39,7 @@ pub trait Endpoint<P: Platform>: Sized {
     }
 
     /// Takes the name again after its files went or were replaced, and listens there. Clients that wait at the old place are
-    /// turned away and connect again.
+    /// rejected and connect again.
     ///
     /// # Errors
     /// Another process may have taken the name meanwhile. Then this endpoint is unchanged.
@@ -62,7 +62,7 @@ pub trait Endpoint<P: Platform>: Sized {
     fn accept(&self) -> Result<Option<P::Channel>, P::Error>;
 
     /// Refuses further connections where the system can, and closes those that wait for accept.
-    fn turn_away(&self);
+    fn stop_accepting(&self);
 
     /// Returns the service.
     fn service(&self) -> ServiceName;

@@ -62,7 +62,7 @@ fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Inc
     drop((good, late));
     let recorded_incidents = fixture.recorded_incidents();
     let stats = fixture.close();
-    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
+    assert_eq!((stats.admitted, stats.handshakes_failed, stats.poisoned), (2, 1, 0), "{stats:?}");
     recorded_incidents
 }
 
