@@ -29,7 +29,7 @@ fn setups() -> impl Iterator<Item = Setup> {
 }
 
 #[test]
-fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
+fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_has_the_limit() {
     for mut setup in setups() {
         let session = setup.session();
         assert_eq!(session.max_batch(), MOST as usize);

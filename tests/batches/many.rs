@@ -39,7 +39,7 @@ fn no_calls_at_all_are_over_at_once() {
 }
 
 #[test]
-fn a_lane_that_holds_few_requests_holds_nobody_up() {
+fn many_calls_finish_through_a_lane_that_holds_few_requests() {
     let lane = Geometry::new(4096).unwrap();
     let client = patient().lane(patient().lane.size(lane));
     let config = ServerConfig::default().max_in_flight(3).lane(LaneConfig::default().size(lane));
@@ -91,7 +91,7 @@ fn cancelling_all_of_it_cancels_each_call_in_flight() {
 }
 
 #[test]
-fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
+fn after_the_provider_stopped_each_call_reports_that_it_did_not_run() {
     let setup = Setup::by_item(ServerConfig::default());
     let mut client = setup.stop_server();
     let session = client.session().unwrap();
@@ -106,7 +106,7 @@ fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
 }
 
 #[test]
-fn calls_that_nobody_answers_end_at_their_deadline() {
+fn unanswered_calls_end_at_their_deadline() {
     let fixture = TestServer::open();
     let config = patient().timeout(Duration::from_millis(20));
     let mut client = fixture.client_with::<Hold>(config);

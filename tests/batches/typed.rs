@@ -27,7 +27,7 @@ fn whole(batch: &[u64], answers: &mut Answers<'_, Vec<u8>>) {
 }
 
 #[test]
-fn each_item_of_a_batch_gets_the_answer_that_it_would_get_alone() {
+fn each_item_of_a_batch_gets_the_answer_of_a_single_call() {
     let requests = [0, 3, 150, 99, 250, 1];
     let wanted = [Ok(0), Ok(6), failed(150), Ok(198), declined(Status::Panicked), Ok(2)];
     for workers in [0, 2] {

@@ -108,7 +108,7 @@ fn a_handler_learns_that_its_client_left_and_a_batch_ends_with_the_current_item(
 }
 
 #[test]
-fn a_handler_learns_that_its_request_was_cancelled_and_the_session_goes_on() {
+fn a_handler_learns_that_its_request_was_cancelled_and_the_session_stays_open() {
     for is_whole in [false, true] {
         let ward = Ward::new(is_whole);
         let mut client = ward.client();

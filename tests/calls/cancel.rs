@@ -65,7 +65,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
 }
 
 #[test]
-fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
+fn a_call_ends_at_its_deadline_and_the_session_stays_open() {
     let fixture = with_worker();
     let mut client = fixture.client::<Hold>();
     for timeout in [Duration::ZERO, Duration::from_millis(10)] {

@@ -74,7 +74,7 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
 }
 
 #[test]
-fn bytes_are_handled_and_lent_in_place_whatever_their_length() {
+fn bytes_of_any_length_are_handled_and_lent_in_place() {
     let contract = Contract::new("back".parse().unwrap());
     let dir = Dir::new();
     let mut builder = Server::builder(&dir.run_dir);

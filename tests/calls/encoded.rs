@@ -32,7 +32,7 @@ services! {
 const LENGTHS: [usize; 6] = [0, 64, 5_000, 9_000, 60_000, 200_000];
 
 #[test]
-fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
+fn a_request_that_finds_room_is_encoded_once_in_lane_or_attached() {
     let dir = Dir::new();
     let _server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request.0));
     let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();

@@ -105,7 +105,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_panic_whose_payload_panics_when_it_is_dropped_fails_its_call_and_nothing_else() {
+fn a_panic_whose_payload_panics_when_dropped_fails_its_call_alone() {
     for workers in [0, 2] {
         let dir = Dir::new();
         let config = ServerConfig::default().workers(workers);

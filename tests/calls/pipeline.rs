@@ -9,7 +9,7 @@ use crate::support::services::Hold;
 use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 #[test]
-fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
+fn a_wait_for_any_answer_ends_at_its_timeout() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::with(ServerConfig::default().workers(1));
         let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
@@ -31,7 +31,7 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
 }
 
 #[test]
-fn a_batch_that_did_not_come_in_time_is_still_on_its_way() {
+fn a_batch_past_its_timeout_stays_in_flight() {
     let fixture = TestServer::with(ServerConfig::default().workers(1));
     let mut client = fixture.client_with::<Hold>(patient());
     let session = client.session().unwrap();

@@ -89,7 +89,7 @@ fn a_request_that_no_lane_carries_is_posted_in_memory_of_its_own() {
 }
 
 #[test]
-fn handlers_that_fail_or_panic_are_counted_and_the_session_goes_on() {
+fn handlers_that_fail_or_panic_are_counted_and_the_session_stays_open() {
     for workers in [0, 1] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut client = fixture.client::<Moody>();
@@ -119,7 +119,7 @@ fn held() -> (Process, Client<Hold>, Dir) {
 }
 
 #[test]
-fn a_killed_provider_leaves_exactly_what_it_has_not_taken() {
+fn a_killed_provider_leaves_exactly_the_unconsumed_posts() {
     let (mut server, mut client, _dir) = held();
     let session = client.session().unwrap();
     for number in 1..=5 {

@@ -61,7 +61,7 @@ fn eager() -> ServerConfig {
 }
 
 #[test]
-fn a_client_that_reads_no_answers_holds_up_nobody_else() {
+fn a_client_that_reads_no_answers_delays_no_other_client() {
     let fixture = TestServer::with(eager());
     let mut stalled = fixture.client::<Echo>();
     let session = stalled.session().unwrap();
@@ -83,7 +83,7 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_client_that_reads_no_answers_keeps_nobody_awake() {
+fn a_server_sleeps_while_a_client_reads_no_answers() {
     let fixture = TestServer::with(eager());
     let mut stalled = fixture.client::<Echo>();
     let parks = stop_reading(&fixture, stalled.session().unwrap());
@@ -118,7 +118,7 @@ fn a_call_waits_for_room_and_puts_earlier_answers_by() {
 }
 
 #[test]
-fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
+fn a_client_at_its_limit_of_requests_delays_no_other_client() {
     let config = eager().workers(2).max_in_flight(1);
     let fixture = TestServer::with(config);
     let mut greedy = fixture.client::<Hold>();

@@ -10,7 +10,7 @@ use crate::support::services::{Hold, services};
 use crate::support::test_server::{Dir, TestServer, patient, provide_with};
 
 #[test]
-fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kept_awake() {
+fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_the_server_sleeps() {
     let fixture = TestServer::with(ServerConfig::default().workers(1).max_queued(3));
     let mut greedy = fixture.client::<Hold>();
     let session = greedy.session().unwrap();

@@ -16,7 +16,7 @@ use crate::support::test_server::{
 };
 
 #[test]
-fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
+fn a_stopping_server_answers_accepted_requests_and_refuses_the_rest() {
     let fixture = TestServer::with(
         ServerConfig::default()
             // Two are held, one echoes.
@@ -104,7 +104,7 @@ fn a_handler_may_stop_its_own_server() {
 }
 
 #[test]
-fn a_server_that_stops_says_close_to_a_parked_client() {
+fn a_stopping_server_closes_the_session_of_a_parked_client() {
     let fixture =
         TestServer::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
     let mut client = fixture.client::<Hold>();

@@ -102,7 +102,7 @@ fn next(subscriber: &mut Subscriber<News>) -> u64 {
 }
 
 #[test]
-fn each_subscriber_gets_every_event_in_order_from_its_own_start() {
+fn each_subscriber_receives_every_event_in_order_from_its_own_start() {
     let provider = Provider::open();
     provider.send(3, 20);
     let mut oldest = provider.subscriber(Start::Oldest);
@@ -161,7 +161,7 @@ fn subscribers_follow_to_a_larger_ring_without_missing_anything() {
 }
 
 #[test]
-fn one_that_was_overrun_before_the_ring_was_replaced_counts_over_both() {
+fn a_subscriber_overrun_before_a_ring_was_replaced_counts_missed_events_of_both_rings() {
     let provider = Provider::open();
     let mut subscriber = provider.tuned_in();
     provider.send(10_000, 100);
@@ -197,7 +197,7 @@ fn events_of_any_length_up_to_the_largest_ring_are_sent_and_a_longer_one_is_refu
 }
 
 #[test]
-fn a_malformed_event_says_which_and_the_next_one_comes() {
+fn a_malformed_event_is_reported_with_its_sequence_and_the_next_one_arrives() {
     let provider = Provider::open();
     let mut subscriber = subscriber::<Numbers>(provider.run_dir(), Start::Oldest);
     provider.send(1, 9);

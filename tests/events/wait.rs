@@ -27,7 +27,7 @@ fn a_parked_subscriber_is_woken_by_an_event() {
 }
 
 #[test]
-fn a_parked_subscriber_is_woken_by_events_before_one_whose_publication_panics() {
+fn a_publication_that_panics_still_rings_for_the_events_before_it() {
     let provider = Provider::open();
     let mut subscriber = provider.tuned_in();
     let waiter = park(move || [(); 2].map(|()| next(&mut subscriber)));
@@ -82,7 +82,7 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
 
 /// No retry is due for an hour.
 #[test]
-fn waits_for_an_absent_provider_end_when_one_comes_up() {
+fn waits_for_an_absent_provider_end_when_one_starts() {
     let dir = Dir::new();
     let hour = Duration::from_secs(3600);
     let config = patient().backoff((hour, hour));

@@ -98,14 +98,14 @@ fn an_invalid_message_is_refused() {
 }
 
 #[test]
-fn a_client_of_another_version_gets_an_error_that_says_so() {
+fn a_client_of_another_version_is_refused_as_incompatible() {
     let next = PROTOCOL.max + 1;
     let hello = Hello { versions: Versions { min: next, max: next }, ..hello() };
     refuses(&[&encode(&Message::Hello(hello))], RefuseCode::Incompatible, "");
 }
 
 #[test]
-fn a_client_that_says_hello_twice_is_refused() {
+fn a_client_that_sends_hello_twice_is_refused() {
     let hello = encode(&Message::Hello(hello()));
     refuses(&[&hello, &hello], RefuseCode::Protocol, "");
 }
@@ -124,7 +124,7 @@ fn a_client_that_hangs_up_at_any_point_is_forgotten() {
 }
 
 #[test]
-fn a_client_that_stays_silent_is_rejected_in_time() {
+fn a_silent_client_is_refused_at_the_handshake_timeout() {
     let handshake_timeout = Duration::from_millis(20);
     let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let rogue = connect(fixture.run_dir());
@@ -181,12 +181,12 @@ fn a_provider_that_answers_with_no_message_is_none() {
 }
 
 #[test]
-fn a_provider_that_says_hello_too_breaks_the_handshake() {
+fn a_provider_that_sends_hello_violates_the_protocol() {
     fails(&encode(&Message::Hello(hello())), ErrorKind::ProtocolViolation, "");
 }
 
 #[test]
-fn a_call_says_why_the_provider_refused() {
+fn a_refused_call_has_the_providers_reason() {
     let refuse = bellwire_core::wire::Refuse::new(RefuseCode::Quota, "come again later");
     fails(&encode(&Message::Refuse(refuse)), ErrorKind::Refused, "come again later");
 }

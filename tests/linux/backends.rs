@@ -130,7 +130,7 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_server_that_stops_says_so_to_everyone_and_returns_its_counters() {
+fn a_stopping_server_closes_every_session_and_returns_its_counters() {
     each(|config| {
         let fixture = TestServer::with(config);
         let mut clients: Vec<_> = (0..20).map(|_| fixture.client::<Echo>()).collect();

@@ -89,7 +89,7 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
 }
 
 #[test]
-fn an_event_loop_learns_of_a_provider_whatever_comes_before() {
+fn an_event_loop_learns_of_each_start_of_a_provider() {
     let dir = Dir::new();
     let mut client = client(&dir);
     for round in 0..5 {

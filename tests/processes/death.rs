@@ -49,7 +49,7 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
 }
 
 #[test]
-fn a_provider_that_comes_back_is_found_by_refresh() {
+fn a_restarted_provider_is_found_by_refresh() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));

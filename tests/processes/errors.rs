@@ -50,7 +50,7 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
 }
 
 #[test]
-fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
+fn a_malformed_request_runs_no_handler_and_a_malformed_answer_has_its_position() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let mut client = Client::<MoodyBytes>::with_config(&dir.run_dir, patient());
@@ -67,7 +67,7 @@ fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
 }
 
 #[test]
-fn an_absent_provider_is_a_state_and_a_call_says_so() {
+fn an_absent_provider_is_a_state_and_the_error_of_a_call() {
     let dir = Dir::new();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(client.refresh(), State::Absent);
@@ -80,7 +80,7 @@ fn an_absent_provider_is_a_state_and_a_call_says_so() {
 }
 
 #[test]
-fn a_second_provider_of_a_name_gets_the_error_that_it_is_taken() {
+fn a_second_provider_of_a_name_is_refused_as_taken() {
     let dir = Dir::new();
     let mut first = Process::start("server", &dir.run_dir);
     let mut builder = Server::builder(&dir.run_dir);

@@ -61,7 +61,7 @@ fn both_ends_grow_with_both_lanes_full() {
 }
 
 #[test]
-fn epochs_that_nobody_follows_are_few_and_the_next_waits_for_room() {
+fn epochs_not_followed_are_bounded_and_the_next_waits_for_room() {
     let (blob_server, gate, arrivals) = BlobServer::gated::<Blobs>("stream=0");
     let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();

@@ -60,7 +60,7 @@ fn a_request_above_either_ends_limit_is_not_sent() {
 }
 
 #[test]
-fn an_answer_above_either_ends_limit_is_said_to_be_so() {
+fn an_answer_above_either_ends_limit_is_reported_as_too_large() {
     for stream in ["", "stream=0"] {
         for (server, client) in [("", "max_message=100000"), ("max_message=100000", "")] {
             let blob_server = BlobServer::open::<Blobs>(&format!("{stream} {server}"));
@@ -87,7 +87,7 @@ fn an_answer_above_either_ends_limit_is_said_to_be_so() {
 }
 
 #[test]
-fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
+fn a_lane_stops_at_its_limit_and_longer_messages_are_attached() {
     for (server, client) in [("max_lane=65536", ""), ("", "max_lane=65536")] {
         let blob_server = BlobServer::open::<Blobs>(&format!("stream=0 {server}"));
         let mut client = blob_server.client::<Blobs>(&format!("stream=0 {client}"));
@@ -158,7 +158,7 @@ fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
 }
 
 #[test]
-fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_attached() {
+fn a_message_whose_lane_exceeds_the_limit_of_shared_memory_is_sent_in_parts_or_attached() {
     // A lane for it takes 16 MiB; the message itself is well within what may be shared.
     const MESSAGE: usize = 5 << 20;
     for stream in ["", "stream=0"] {
@@ -172,7 +172,7 @@ fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_
 
 /// A lane that takes all of it would leave nothing for attachments: each snapshot would be too large.
 #[test]
-fn a_lane_opens_with_what_both_limits_of_shared_memory_leave_beside_a_page() {
+fn a_lane_opens_within_both_limits_of_shared_memory_and_leaves_a_page() {
     let fixture = TestServer::open();
     let limits = Limits { max_shared_bytes_per_session: 16 << 10, ..Limits::default() };
     let lane = patient().lane.size(Geometry::DEFAULT).limits(limits);

@@ -36,7 +36,7 @@ fn lanes_that_are_much_too_large_shrink_at_the_next_sends() {
 }
 
 #[test]
-fn lanes_keep_their_size_until_the_time_has_come() {
+fn lanes_keep_their_size_until_the_shrink_delay_is_over() {
     // Of the half minute that is the default, this takes less.
     let blob_server = BlobServer::open::<Blobs>("stream=0");
     let mut client = blob_server.client::<Blobs>("stream=0");
@@ -52,7 +52,7 @@ fn lanes_keep_their_size_until_the_time_has_come() {
 }
 
 #[test]
-fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
+fn a_trim_shrinks_both_lanes_and_leaves_messages_in_flight_intact() {
     let blob_server = BlobServer::open::<Blobs>("stream=0");
     let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();
@@ -78,7 +78,7 @@ fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
 }
 
 #[test]
-fn a_trim_of_a_session_that_is_over_says_so() {
+fn a_trim_of_an_ended_session_is_an_error() {
     let blob_server = BlobServer::open::<Blobs>("");
     let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();

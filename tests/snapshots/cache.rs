@@ -31,7 +31,7 @@ fn a_snapshot_is_taken_once_and_then_unchanged() {
 }
 
 #[test]
-fn sizes_around_a_page_come_whole() {
+fn snapshots_of_sizes_around_a_page_arrive_whole() {
     let fixture = TestServer::open();
     let mut cache = cache(fixture.run_dir());
     for count in [0, 1, 511, 512, 513, 1024, 20_000] {
@@ -70,7 +70,7 @@ fn without_a_provider_it_is_unavailable_and_no_error() {
 }
 
 #[test]
-fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked_up() {
+fn the_last_snapshot_is_kept_without_a_provider_until_a_successor_publishes() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let mut cache = cache(fixture.run_dir());
@@ -97,7 +97,7 @@ fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked
 }
 
 #[test]
-fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
+fn a_malformed_snapshot_is_reported_with_its_position_and_the_previous_one_stays() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let mut cache = cache(fixture.run_dir());

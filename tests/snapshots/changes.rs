@@ -126,7 +126,7 @@ impl<const N: usize> Fixture<N> {
 const IN_RING: usize = (256 << 10) / 8;
 
 #[test]
-fn a_reader_that_keeps_up_gets_deltas() {
+fn a_reader_that_keeps_up_receives_deltas() {
     for len in [40, IN_RING + 1] {
         let mut fixture = Fixture::<0>::new(len);
         let mut cache = fixture.reader();
@@ -193,7 +193,7 @@ fn a_generation_without_a_delta_is_taken_as_a_whole() {
 }
 
 #[test]
-fn a_successors_changes_are_not_those_of_what_is_held() {
+fn deltas_of_a_successor_are_not_applied_to_the_predecessors_snapshot() {
     let mut fixture = Fixture::<4>::new(40);
     let mut cache = fixture.reader();
     fixture.publish(1);

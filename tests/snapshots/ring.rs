@@ -64,7 +64,7 @@ fn a_reader_that_skips_generations_takes_the_newest() {
 }
 
 #[test]
-fn snapshots_of_any_length_come_in_any_order_and_the_ring_grows_for_them() {
+fn snapshots_of_any_length_arrive_in_any_order_and_the_ring_grows_for_them() {
     let fixture = TestServer::open();
     let (mut cache, mut late) = (reader(&fixture), reader(&fixture));
     let lengths = [1, IN_RING, 0, IN_RING + 1, 5, 2_100, IN_RING - 1, 90_000, IN_RING, 3_000];
@@ -83,7 +83,7 @@ fn snapshots_of_any_length_come_in_any_order_and_the_ring_grows_for_them() {
 }
 
 #[test]
-fn a_reader_that_comes_after_a_long_one_takes_it_and_then_follows_the_ring() {
+fn a_reader_that_joins_after_a_long_snapshot_takes_it_and_then_follows_the_ring() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 5)).unwrap();
     fixture.numbers.publish(&numbers(2, IN_RING + 1)).unwrap();

@@ -81,7 +81,7 @@ fn a_parked_watcher_learns_at_once_of_a_malformed_snapshot() {
 }
 
 #[test]
-fn a_watch_ends_at_its_time_with_what_is_there() {
+fn a_watch_ends_at_its_timeout_with_the_current_state() {
     let fixture = TestServer::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     let short = Some(Duration::from_millis(500));

@@ -170,7 +170,7 @@ fn a_snapshot_that_is_not_published_yet_is_refused() {
 }
 
 #[test]
-fn a_client_that_dies_leaves_what_it_asked_for_lost() {
+fn requests_of_a_client_that_dies_are_counted_as_lost() {
     let fixture = with_worker();
     let mut child = Process::start("client", fixture.run_dir());
     assert_eq!(child.ask("ask 5"), "asked");

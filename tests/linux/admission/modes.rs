@@ -110,7 +110,7 @@ fn a_user_outside_the_group_is_refused_though_the_files_are_accessible() {
 
 /// The run dir existed before: its owner's modes stay, and a provider that no client could reach does not start.
 #[test]
-fn a_run_dir_that_those_who_are_admitted_cannot_pass_is_an_error_that_says_so() {
+fn a_run_dir_that_admitted_users_cannot_enter_is_an_error_with_advice() {
     if !is_root() {
         return;
     }
@@ -136,7 +136,7 @@ fn a_run_dir_that_those_who_are_admitted_cannot_pass_is_an_error_that_says_so() 
 }
 
 #[test]
-fn a_group_that_the_provider_is_not_in_is_an_error_that_says_so() {
+fn a_group_without_the_provider_is_an_error_with_advice() {
     if !is_root() {
         return;
     }

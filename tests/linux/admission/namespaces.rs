@@ -78,7 +78,7 @@ fn a_user_that_is_not_mapped_is_not_admitted_though_its_number_is() {
 
 /// Nor does its group, whatever the file modes; where any user may reach the socket, the uid is not checked.
 #[test]
-fn one_that_is_not_mapped_is_admitted_where_anybody_is_and_nowhere_else() {
+fn an_unmapped_user_is_admitted_only_where_any_user_is() {
     if !can_unshare() || !is_root() {
         return;
     }

@@ -28,7 +28,7 @@ fn open_to_nobody(config: ServerConfig) -> (TestServer, Process) {
 }
 
 #[test]
-fn a_client_of_another_user_does_not_come_near_the_socket() {
+fn a_client_of_another_user_cannot_reach_the_socket() {
     if !is_root() {
         return;
     }
@@ -174,7 +174,7 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
 
 /// The usual layout: a daemon that runs as a user of its own, and plugins of root.
 #[test]
-fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_nobody_else_can_change() {
+fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change() {
     // Below a directory that is root's: in a world-writable one, any user could have made the run dir.
     if !is_root() || !Path::new("/run").is_dir() {
         return;

@@ -31,7 +31,7 @@ fn dir() -> (TempDir, RunDir) {
 }
 
 #[test]
-fn a_run_dir_that_cannot_be_read_ends_the_wait_for_an_absent_provider_with_what_to_do() {
+fn a_run_dir_that_cannot_be_read_ends_the_wait_for_an_absent_provider_with_advice() {
     if !is_root() {
         return;
     }

@@ -17,7 +17,7 @@ fn in_short<R: std::fmt::Debug>(
 }
 
 #[test]
-fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
+fn each_item_gets_the_same_answer_as_in_a_blocking_batch() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let moods = [Moody::ANSWER, Moody::FAIL, Moody::PANIC, 77, Moody::ANSWER, Moody::RAMBLE];

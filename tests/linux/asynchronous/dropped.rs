@@ -54,7 +54,7 @@ fn calls_and_batches_that_are_dropped_before_their_handler_began_never_reach_it(
 }
 
 #[test]
-fn a_call_that_is_dropped_while_its_handler_runs_disturbs_nobody() {
+fn a_call_dropped_while_its_handler_runs_disturbs_no_other_call() {
     in_each_runtime(async || {
         let fixture = one_worker();
         let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
@@ -74,7 +74,7 @@ fn a_call_that_is_dropped_while_its_handler_runs_disturbs_nobody() {
 }
 
 #[test]
-fn a_call_ends_at_its_deadline_and_says_whether_it_may_have_run() {
+fn a_call_ends_at_its_deadline_and_reports_whether_it_may_have_run() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();

@@ -121,7 +121,7 @@ fn a_call_outside_a_runtime_is_an_error() {
 }
 
 #[test]
-fn an_idle_session_wakes_nobody() {
+fn an_idle_session_wakes_neither_end() {
     let dir = Dir::new();
     let server = Process::start("server", &dir.run_dir);
     let client = Process::start("async-idle", &dir.run_dir);

@@ -27,7 +27,7 @@ async fn full(fixture: &TestServer) -> (bellwire::AsyncSession<Hold>, JoinSet<u6
 }
 
 #[test]
-fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on() {
+fn tasks_queue_for_room_and_dropped_ones_do_not_block_the_others() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let (session, calls) = full(&fixture).await;
@@ -104,7 +104,7 @@ fn calls_that_end_before_they_are_sent_are_counted() {
 }
 
 #[test]
-fn backpressure_grow_goes_on_though_others_wait() {
+fn backpressure_grow_proceeds_while_other_tasks_wait_for_room() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let (session, calls) = full(&fixture).await;

@@ -53,7 +53,7 @@ fn posts_of_tasks_are_handled_however_they_travel() {
 }
 
 #[test]
-fn a_flush_waits_for_what_was_posted_before_it_and_for_nothing_else() {
+fn a_flush_waits_only_for_posts_made_before_it() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let session = held(&fixture).await;
@@ -141,7 +141,7 @@ fn a_flush_ends_though_a_call_waits_for_an_answer_to_be_sent() {
 }
 
 #[test]
-fn a_killed_provider_ends_a_flush_and_leaves_what_it_has_not_taken() {
+fn a_killed_provider_ends_a_flush_and_leaves_the_unconsumed_posts() {
     in_each_runtime(async || {
         let dir = Dir::new();
         let mut server = Process::start("server", &dir.run_dir);

@@ -200,7 +200,7 @@ fn a_future_is_dropped_when_its_client_cancels_and_when_the_client_is_gone() {
 }
 
 #[test]
-fn a_server_that_stops_waits_for_its_futures_and_then_drops_what_is_left() {
+fn a_stopping_server_waits_for_its_futures_and_then_drops_the_rest() {
     let fixture = Waiting::open(ServerConfig::default());
     let mut client = fixture.client();
     let session = client.connect().unwrap();

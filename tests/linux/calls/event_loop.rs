@@ -73,7 +73,7 @@ fn an_event_loop_learns_that_the_provider_is_gone() {
 }
 
 #[test]
-fn arming_reports_an_answer_that_is_there_already() {
+fn arming_reports_an_answer_that_has_already_arrived() {
     let fixture = TestServer::open();
     let config = patient().doorbell(Doorbell::Eventfd);
     let mut client = fixture.client_with::<Echo>(config);

@@ -76,7 +76,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
 }
 
 #[test]
-fn a_subscriber_with_a_futex_says_that_it_has_no_descriptor() {
+fn a_subscriber_with_a_futex_has_no_descriptor() {
     let dir = dir();
     let (_server, publisher) = provider(&dir.run_dir);
     publisher.send(&text(1, 1)).unwrap();
@@ -164,7 +164,7 @@ fn a_provider_of_one_request_at_a_time_announces_the_next_event() {
 
 /// On one processor, a provider may run between each two steps of its client.
 #[test]
-fn a_client_that_waits_gets_a_descriptor_however_soon_its_provider_answers() {
+fn a_waiting_client_gets_a_descriptor_even_if_its_provider_answers_at_once() {
     let looking = thread::spawn(|| {
         pin(&cpus()[..1]);
         let fixture = TestServer::open();

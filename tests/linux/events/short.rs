@@ -28,7 +28,7 @@ pub(crate) fn publish(mut parent: Parent, mut squeeze: Squeeze) {
 
 /// Before its first ring, and before the one that follows.
 #[test]
-fn a_subscriber_gets_a_ring_that_could_not_be_passed_once_it_can_be() {
+fn a_ring_that_could_not_be_passed_is_passed_later() {
     for is_first in [true, false] {
         let dir = dir();
         let mut provider = Process::start("news", &dir.run_dir);

@@ -38,7 +38,7 @@ fn is_taken(rogue: &RogueSession) {
 }
 
 #[test]
-fn one_that_waits_is_answered_by_the_next_publication() {
+fn an_awaited_request_is_answered_by_the_next_publication() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
@@ -55,7 +55,7 @@ fn one_that_waits_is_answered_by_the_next_publication() {
 }
 
 #[test]
-fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
+fn a_second_awaited_request_and_one_without_a_generation_are_refused() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     ask_after(&mut rogue, 2, 1);
@@ -69,7 +69,7 @@ fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
 }
 
 #[test]
-fn one_is_awaited_beside_the_one_request_that_a_server_takes_at_a_time() {
+fn an_awaited_request_does_not_count_against_the_limit_of_requests() {
     let (fixture, mut rogue) = enter(ServerConfig::default().max_in_flight(1));
     ask_after(&mut rogue, 1, 1);
     ask(&mut rogue, 2, &[]);
@@ -81,7 +81,7 @@ fn one_is_awaited_beside_the_one_request_that_a_server_takes_at_a_time() {
 }
 
 #[test]
-fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
+fn a_cancelled_awaited_request_is_answered_and_frees_its_place() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
@@ -96,7 +96,7 @@ fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
 }
 
 #[test]
-fn a_request_that_waits_while_the_server_stops_is_answered_so() {
+fn an_awaited_request_is_answered_when_the_server_stops() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
@@ -106,7 +106,7 @@ fn a_request_that_waits_while_the_server_stops_is_answered_so() {
 }
 
 #[test]
-fn one_that_waits_when_its_client_goes_is_no_loss() {
+fn an_awaited_request_of_a_leaving_client_is_not_counted_as_lost() {
     let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
@@ -118,7 +118,7 @@ fn one_that_waits_when_its_client_goes_is_no_loss() {
 
 /// Its answer may stay unread until the reader refreshes; nothing else may.
 #[test]
-fn its_answer_is_not_overdue_and_any_other_is() {
+fn only_the_answer_of_an_awaited_request_is_never_overdue() {
     let unread_timeout = Some(Duration::from_millis(20));
     let (fixture, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
     ask_after(&mut patient, 1, 0);
@@ -149,7 +149,7 @@ fn its_answer_is_not_overdue_and_any_other_is() {
 }
 
 #[test]
-fn the_ring_is_passed_on_request_and_a_service_without_one_says_so() {
+fn the_ring_is_passed_on_request_and_a_service_without_one_declines() {
     let fixture = TestServer::open();
     let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     let number = 1_u32.to_le_bytes();

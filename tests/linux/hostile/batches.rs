@@ -24,7 +24,7 @@ fn answer(rogue: &RogueSession, at: u64) -> (Header, Vec<u8>, u64) {
 }
 
 #[test]
-fn more_items_than_the_server_takes_reach_no_handler_and_the_session_goes_on() {
+fn more_items_than_the_server_accepts_reach_no_handler_and_the_session_stays_open() {
     for workers in [0, 1] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers).max_batch(3));
         fixture.release();

@@ -61,7 +61,7 @@ pub(crate) fn poisons_in(fixture: TestServer, violation: impl FnOnce(&mut RogueS
 }
 
 #[test]
-fn a_request_whose_id_is_used_again_is_not_run() {
+fn a_request_that_reuses_an_id_is_not_run() {
     let Caught { stats, .. } = poisons(|rogue| rogue.put(request(1, 16), &[0; 16]));
     // Three of good clients, and "hello".
     assert_eq!(stats.accepted, 4);
@@ -80,7 +80,7 @@ fn requests_after_a_violation_are_not_run() {
 }
 
 #[test]
-fn words_that_are_only_wishes_poison_nothing() {
+fn invalid_advisory_words_poison_no_session() {
     // They decide how often this client is rung, and that is its own affair.
     let fixture = TestServer::open();
     let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
@@ -103,7 +103,7 @@ fn words_that_are_only_wishes_poison_nothing() {
 }
 
 #[test]
-fn many_violations_at_once_disturb_nobody() {
+fn many_violations_at_once_disturb_no_honest_client() {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
     let rogues: Vec<_> =
@@ -123,7 +123,7 @@ fn many_violations_at_once_disturb_nobody() {
 /// A client that closes its socket without a Close record is gone, though its process lives: the socket stays
 /// readable for ever, and the reactor polled it for ever.
 #[test]
-fn a_client_that_hangs_up_without_a_close_is_let_go() {
+fn the_session_of_a_client_that_hangs_up_without_a_close_is_released() {
     let fixture = TestServer::open();
     let rogues: Vec<_> = (0..3).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
     until("all are connected", || fixture.stats().sessions == 3);

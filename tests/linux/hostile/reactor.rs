@@ -46,7 +46,7 @@ services! {
 
 /// The first answer takes what shared memory there is, so the second waits; and then no lane may hold it.
 #[test]
-fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
+fn a_kept_answer_that_no_lane_may_hold_still_arrives() {
     const LEN: usize = 10_000;
     let dir = Dir::new();
     let _server = provide::<Bytes>(&dir.run_dir, |_, len| Ok(vec![7; len as usize]));

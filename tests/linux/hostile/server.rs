@@ -76,7 +76,7 @@ pub(crate) fn is_found(part: &str, violate: impl FnOnce(&mut RogueSession)) {
 }
 
 #[test]
-fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
+fn a_head_beyond_the_published_tail_is_found_when_the_lane_is_full() {
     let mut exchange = RogueExchange::begin();
     let session = exchange.client.session().unwrap();
     exchange.rogue.set(Word::Head, 1 << 30);
@@ -175,7 +175,7 @@ fn an_honest_snapshot_of_the_same_making_is_taken() {
 }
 
 #[test]
-fn a_snapshot_whose_memory_is_wrong_is_refused_and_the_session_is_over() {
+fn a_snapshot_in_invalid_memory_is_refused_and_ends_the_session() {
     const A_SEAL: &str = "a seal is missing";
     const SIZE: &str = "it has another size than announced";
     let altered: [(&str, Alter); 12] = [
@@ -265,7 +265,7 @@ fn an_answer_in_the_lane_to_a_request_for_a_memfd() {
 }
 
 #[test]
-fn an_answer_that_there_is_no_time_now_is_asked_again() {
+fn a_snapshot_request_answered_busy_or_stopping_is_repeated() {
     // A provider that stops, or whose socket is full, is reported once; the next one is found all the same.
     for status in [Status::Busy, Status::Stopping] {
         let dir = Dir::new();

@@ -57,7 +57,7 @@ fn is_readable(cache: &mut SnapshotCache<Numbers>) -> bool {
 }
 
 #[test]
-fn a_cache_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
+fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
     for status in [Status::Busy, Status::Ok, Status::Malformed] {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "numbers");
@@ -82,7 +82,7 @@ fn a_cache_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
 }
 
 #[test]
-fn a_subscriber_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
+fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "changes");
     let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
@@ -104,7 +104,7 @@ fn a_subscriber_that_is_not_rung_does_not_ask_again_before_its_pause_is_over() {
 }
 
 #[test]
-fn a_cache_that_is_not_rung_asks_again_after_its_pause() {
+fn a_cache_that_is_not_rung_retries_after_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = cache(&dir, SHORT);
@@ -125,7 +125,7 @@ fn a_cache_that_is_not_rung_asks_again_after_its_pause() {
 
 /// The first time, its successor may listen already.
 #[test]
-fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_is_over() {
+fn a_cache_whose_requests_are_declined_again_connects_only_after_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = cache(&dir, LONG);
@@ -146,7 +146,7 @@ fn a_cache_whose_requests_are_declined_again_does_not_connect_before_its_pause_i
 }
 
 #[test]
-fn a_subscriber_whose_providers_say_that_they_stopped_does_not_connect_before_its_pause_is_over() {
+fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "changes");
     let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
@@ -168,7 +168,7 @@ fn a_subscriber_whose_providers_say_that_they_stopped_does_not_connect_before_it
 
 #[cfg(feature = "tokio")]
 #[test]
-fn a_task_that_is_not_rung_sleeps_until_its_pause_is_over() {
+fn a_task_that_is_not_rung_sleeps_until_its_backoff_ends() {
     use bellwire_core::sync::AtomicU32;
     use std::future::poll_fn;
     use std::pin::pin;

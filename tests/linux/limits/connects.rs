@@ -18,7 +18,7 @@ use crate::support::test_server::{Dir, patient};
 const CONNECTS: u64 = 4000;
 
 #[test]
-fn thousands_of_connects_of_one_peer_hold_up_nobody_and_leave_nothing_behind() {
+fn thousands_of_connects_of_one_peer_delay_no_other_client_and_leak_nothing() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());

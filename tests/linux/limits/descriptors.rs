@@ -174,7 +174,7 @@ fn a_server_without_descriptors_ends_the_session_of_a_client_that_leaves_with_a_
 /// No connection is accepted, so none is refused either: the operator is still informed, once for as long as it
 /// lasts.
 #[test]
-fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
+fn a_server_without_a_descriptor_to_accept_with_reports_it_once() {
     let dir = Dir::new();
     let mut server = Process::start("limits descriptors", &dir.run_dir);
     server.ask("serve eventfd");
@@ -199,13 +199,13 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
 }
 
 #[test]
-fn a_client_with_few_descriptors_says_so_and_connects_later() {
+fn a_client_with_few_descriptors_reports_it_and_connects_later() {
     connects_later("connect");
 }
 
 #[cfg(feature = "tokio")]
 #[test]
-fn a_task_with_few_descriptors_says_so_and_connects_later() {
+fn a_task_with_few_descriptors_reports_it_and_connects_later() {
     connects_later("task");
 }
 
@@ -237,7 +237,7 @@ fn connects_later(way: &str) {
 }
 
 #[test]
-fn an_event_loop_without_a_descriptor_to_poll_gets_the_reason() {
+fn an_event_loop_without_a_descriptor_to_poll_gets_an_error_with_the_limit() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 1)).unwrap();
     let mut client = Process::start("limits descriptors", fixture.run_dir());
@@ -247,7 +247,7 @@ fn an_event_loop_without_a_descriptor_to_poll_gets_the_reason() {
 
 /// Too many of this user's descriptors are in flight: the handshake's message with memory cannot be sent.
 #[test]
-fn a_handshake_with_too_many_descriptors_in_flight_says_so_and_succeeds_later() {
+fn a_handshake_with_too_many_descriptors_in_flight_reports_it_and_succeeds_later() {
     let fixture = TestServer::open();
     let mut client = Process::start("blob-client", fixture.run_dir());
     client.ask("in-flight");

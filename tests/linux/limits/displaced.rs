@@ -70,7 +70,7 @@ fn a_socket_that_another_one_was_moved_over_is_made_again() {
 }
 
 #[test]
-fn a_provider_whose_run_dir_cannot_be_made_says_so_and_serves_as_soon_as_it_can() {
+fn a_provider_whose_run_dir_cannot_be_created_reports_it_and_serves_later() {
     let dir = Dir::new();
     let run_dir = RunDir::new(dir.run_dir.path().join("run"));
     fs::create_dir(run_dir.path()).unwrap();
@@ -91,7 +91,7 @@ fn a_provider_whose_run_dir_cannot_be_made_says_so_and_serves_as_soon_as_it_can(
 }
 
 #[test]
-fn one_whose_run_dir_went_with_the_directories_above_it_comes_back_with_them() {
+fn a_provider_serves_again_when_the_removed_parents_of_its_run_dir_return() {
     let dir = Dir::new();
     let above = dir.run_dir.path().join("above");
     let run_dir = RunDir::new(above.join("run"));

@@ -211,7 +211,7 @@ pub(super) fn play(mut parent: Parent) {
 }
 
 #[test]
-fn a_child_that_uses_its_parents_sessions_gets_an_error_and_can_open_its_own() {
+fn a_forked_child_cannot_use_its_parents_sessions_and_can_open_its_own() {
     let dir = Dir::new();
     let mut embedder = Process::start("limits fork", &dir.run_dir);
     assert_eq!(embedder.ask("use"), "well");
@@ -219,7 +219,7 @@ fn a_child_that_uses_its_parents_sessions_gets_an_error_and_can_open_its_own() {
 }
 
 #[test]
-fn a_child_that_drops_what_its_parent_has_ends_well_and_the_parent_keeps_all_of_it() {
+fn a_forked_child_that_drops_its_parents_objects_leaves_the_parents_intact() {
     let dir = Dir::new();
     let mut embedder = Process::start("limits fork", &dir.run_dir);
     for what in ["drop", "stop", "drop"] {

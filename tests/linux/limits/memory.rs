@@ -45,7 +45,7 @@ impl Drop for Cgroup {
 /// A provider whose cgroup is full while it answers: the kernel ends it. Its client gets an error, and finds the
 /// successor.
 #[test]
-fn a_provider_whose_memory_cgroup_is_full_is_gone_and_its_client_goes_on() {
+fn a_client_survives_its_provider_whose_memory_cgroup_is_full() {
     let Some(cgroup) = Cgroup::with_limit(48 * MIB) else { return };
     let dir = Dir::new();
     let mut provider = Process::start("blobs", &dir.run_dir);
@@ -67,7 +67,7 @@ fn a_provider_whose_memory_cgroup_is_full_is_gone_and_its_client_goes_on() {
 
 /// A client whose cgroup is full while it calls: its server frees its slot, and the others notice nothing.
 #[test]
-fn a_client_whose_memory_cgroup_is_full_is_gone_and_its_server_goes_on() {
+fn a_server_survives_its_client_whose_memory_cgroup_is_full() {
     let Some(cgroup) = Cgroup::with_limit(32 * MIB) else { return };
     let dir = Dir::new();
     let mut provider = Process::start("blobs", &dir.run_dir);
@@ -88,7 +88,7 @@ fn a_client_whose_memory_cgroup_is_full_is_gone_and_its_server_goes_on() {
 
 /// Pages that another process allocated are its own charge: reading far more than the cgroup allows ends no process.
 #[test]
-fn a_reader_is_not_charged_for_what_its_peer_allocated() {
+fn a_reader_is_not_charged_for_pages_that_its_peer_allocated() {
     let Some(cgroup) = Cgroup::with_limit(24 * MIB) else { return };
     let dir = Dir::new();
     let _provider = Process::start("blobs", &dir.run_dir);

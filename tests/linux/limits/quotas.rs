@@ -182,7 +182,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
 }
 
 #[test]
-fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
+fn unread_answers_are_on_the_quota_of_their_user() {
     // The lane of answers holds two and stays as it is: the third is kept.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     let fixture = TestServer::with(frugal().lane(frugal().lane.limits(limits)));

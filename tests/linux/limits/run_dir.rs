@@ -44,7 +44,7 @@ fn serve(run_dir: &RunDir) -> String {
 }
 
 #[test]
-fn a_run_dir_that_is_full_is_said_and_one_with_room_is_served_in() {
+fn a_full_run_dir_is_reported_and_one_with_room_is_served_in() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: it takes root to mount a file system");
         return;

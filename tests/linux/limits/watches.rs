@@ -20,7 +20,7 @@ pub(super) fn play(mut parent: Parent) {
 }
 
 #[test]
-fn a_wait_without_an_inotify_instance_says_which_limit_to_raise() {
+fn a_wait_without_an_inotify_instance_names_the_limit_to_raise() {
     if !can_unshare() {
         return;
     }

@@ -74,7 +74,7 @@ rows! { of_servers: holds_up_no_reactor {
         send(&rogue, b"what is this?", vec![]);
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
     });
-    among_more_than_any_message_has(ServerConfig::default(), connect, |_, rogue| {
+    among_more_descriptors_than_a_message_may_have(ServerConfig::default(), connect, |_, rogue| {
         let fds = (0..20).map(|_| lingering_socket());
         send(&rogue, &encode(&Message::Hello(rogue.hello), 20), fds);
         rogue
@@ -108,10 +108,10 @@ rows! { of_servers: holds_up_no_reactor {
     where_no_eventfd_was_agreed(ServerConfig::default(), entered, |_, (rogue, session)| {
         attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()])
     });
-    as_the_eventfd_of_who_leaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+    as_the_eventfd_of_a_client_that_leaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         drop(attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]));
     });
-    as_the_eventfd_of_who_misbehaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+    as_the_eventfd_of_a_client_that_misbehaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         let rogue = attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]);
         send(&rogue, b"junk", vec![]);
         rogue
@@ -124,10 +124,10 @@ rows! { of_servers: holds_up_no_reactor {
     });
     as_the_next_lane(ServerConfig::default(), open, |_, rogue| pass(rogue, Passing::lane()));
     as_a_message(ServerConfig::default(), open, |_, rogue| pass(rogue, Passing::message()));
-    as_a_lane_that_no_record_asks_for(ServerConfig::default(), open, |_, rogue| {
+    as_a_lane_without_a_record(ServerConfig::default(), open, |_, rogue| {
         drop(control(rogue, &Passing::lane().message, 1));
     });
-    as_a_message_that_no_record_asks_for(ServerConfig::default(), open, |_, rogue| {
+    as_a_message_without_a_record(ServerConfig::default(), open, |_, rogue| {
         drop(control(rogue, &Passing::message().message, 1));
     });
     behind_a_violation_in_the_lane(ServerConfig::default(), open, |_, mut rogue| {
@@ -268,7 +268,7 @@ rows! { of_clients: holds_up_no_client {
 
 /// Looking at it, and not only closing it, would wait for the file's server.
 #[test]
-fn a_file_whose_server_never_answers_holds_up_no_reactor() {
+fn a_file_whose_fuse_server_never_answers_blocks_no_reactor() {
     let Some(silent) = Silent::new(c"file") else { return };
     holds_up_no_reactor(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         let (page, lane) = (page(session), Draft::lane().make());
@@ -279,7 +279,7 @@ fn a_file_whose_server_never_answers_holds_up_no_reactor() {
 }
 
 #[test]
-fn a_file_whose_server_never_answers_holds_up_no_client() {
+fn a_file_whose_fuse_server_never_answers_blocks_no_client() {
     let Some(silent) = Silent::new(c"file") else { return };
     let fds = |it| vec![server_page(it), Draft::lane().make(), board()];
     holds_up_no_client_with(Doorbell::Eventfd, fds, &[silent.as_fd()]);

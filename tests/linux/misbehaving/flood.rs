@@ -144,7 +144,7 @@ fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
 }
 
 #[test]
-fn a_handshake_that_comes_a_thousand_times() {
+fn a_handshake_that_is_repeated_a_thousand_times() {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
     for times in 0..1000_u64 {
@@ -193,7 +193,7 @@ fn a_handshake_that_arrives_byte_by_byte() {
 }
 
 #[test]
-fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_it() {
+fn a_handshake_that_stops_halfway_ends_at_its_deadline_and_delays_no_other_client() {
     let handshake_timeout = scaled(Duration::from_millis(50));
     let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let mut good: Client<Echo> = fixture.client();
@@ -221,7 +221,7 @@ fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
 }
 
 #[test]
-fn a_message_whose_last_part_never_comes_holds_up_its_own_session_alone() {
+fn a_message_without_its_last_part_delays_its_own_session_alone() {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
     let mut rogues: Vec<_> =

@@ -107,7 +107,7 @@ macro_rules! passings {
             whose_record_has_half_a_page(NO_LANE, |passing| passing.record.id = (2 | 2048 << 32).into());
             whose_record_has_only_a_sign(NO_LANE, |passing| passing.record.id = (2 | 1 << 63).into());
             announced_above_the_limit(ABOVE_LANE, |passing| passing.announce_epoch(2, Geometry::LARGE.doubled()));
-            that_comes_twice(NOT_NEXT, |passing| {
+            that_is_passed_twice(NOT_NEXT, |passing| {
                 passing.memory.bytes = passing.record.as_bytes().to_vec();
                 passing.again = true;
             });
@@ -124,9 +124,9 @@ macro_rules! passings {
             with_a_later_number(OTHER_MESSAGE, |passing| passing.announce(|it| it.id = 3));
             with_the_last_number(OTHER_MESSAGE, |passing| passing.announce(|it| it.id = u64::MAX));
             of_no_length(SIZE, |passing| passing.announce(|it| it.len = 0));
-            that_says_one_page_less(SIZE, |passing| passing.announce(|it| it.len = 4096));
-            that_says_one_byte_more(SIZE, |passing| passing.announce(|it| it.len = 8193));
-            that_says_all_that_is_allowed(SIZE, |passing| passing.announce(|it| it.len = 64 << 20));
+            announced_one_page_too_short(SIZE, |passing| passing.announce(|it| it.len = 4096));
+            announced_one_byte_too_long(SIZE, |passing| passing.announce(|it| it.len = 8193));
+            of_the_largest_allowed_announced_length(SIZE, |passing| passing.announce(|it| it.len = 64 << 20));
             above_the_limit(ABOVE, |passing| passing.announce(|it| it.len = (64 << 20) + 1));
             of_the_greatest_length(ABOVE, |passing| passing.announce(|it| it.len = u64::MAX));
             of_no_whole_pages(SIZE, |passing| passing.memory.size = 5000);

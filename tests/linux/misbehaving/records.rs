@@ -58,8 +58,8 @@ macro_rules! records {
         }
 
         rows! { lengths: is_a_violation {
-            one_byte_beyond_what_was_published("has length 17,", $message(2, 17));
-            one_record_beyond_what_was_published("has length 32,", $message(2, 32));
+            one_byte_beyond_the_published_tail("has length 17,", $message(2, 17));
+            one_record_beyond_the_published_tail("has length 32,", $message(2, 32));
             as_long_as_the_lane("has length 16384,", $message(2, 16 << 10));
             twice_the_lane("has length 32768,", $message(2, 32 << 10));
             with_only_a_sign("has length 2147483648,", $message(2, 1 << 31));
@@ -91,10 +91,10 @@ macro_rules! records {
             flag_128("unknown flags 0x80", flagged(0x80));
             more_and_another_flag("unknown flags 0x03", flagged(MORE | 1));
             all_flags("unknown flags 0xff", flagged(0xff));
-            an_attachment_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Attach, 2) });
-            a_switch_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Switch, 2) });
-            a_close_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..with_status(Kind::Close, 1) });
-            a_trim_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Trim, 2) });
+            an_attachment_with_the_more_flag("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Attach, 2) });
+            a_switch_with_the_more_flag("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Switch, 2) });
+            a_close_with_the_more_flag("unknown flags 0x02", Header { flags: MORE, ..with_status(Kind::Close, 1) });
+            a_trim_with_the_more_flag("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Trim, 2) });
         } }
 
         rows! { places: is_a_violation {

@@ -33,7 +33,7 @@ fn long() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn whatever_breaks_the_protocol_ends_its_session_alone() {
+fn each_violation_ends_its_session_alone() {
     let fixture = Fixture::new();
     let mut honest = fixture.peer("increment");
     let ((first, payload), good) = (long(), request());
@@ -96,7 +96,7 @@ fn whatever_breaks_the_protocol_ends_its_session_alone() {
 }
 
 #[test]
-fn a_batch_whose_items_lie_wrong_is_refused() {
+fn a_batch_with_misplaced_items_is_refused() {
     let fixture = Fixture::new();
     let good = table(&[vec![0; 8], vec![0; 8]]);
     for (name, at, value) in [
@@ -135,7 +135,7 @@ fn descriptors_do_not_belong_to_netipc() {
 }
 
 #[test]
-fn a_client_that_says_too_little_loses_its_place_in_time() {
+fn a_client_without_a_whole_hello_is_refused_at_the_timeout() {
     let fixture = Fixture::with(config().handshake_timeout(Duration::from_millis(50)));
     let silent = Peer::connect(&fixture.path("increment"));
     until("the time is over", || fixture.server.stats().handshakes_failed == 1);
@@ -148,7 +148,7 @@ fn a_client_that_says_too_little_loses_its_place_in_time() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_closed_and_holds_up_nobody() {
+fn a_client_that_reads_nothing_is_closed_and_delays_no_other_client() {
     let fixture = Fixture::with(config().unread_timeout(Some(Duration::from_millis(200))));
     fixture.bytes.publish(&vec![7; 8 << 20]).unwrap();
     let mut greedy = fixture.peer("bytes");

@@ -225,7 +225,7 @@ fn every_client_gets_the_newest_snapshot() {
 }
 
 #[test]
-fn an_unknown_method_is_refused_and_the_session_goes_on() {
+fn an_unknown_method_is_refused_and_the_session_stays_open() {
     let fixture = Fixture::new();
     let mut peer = fixture.peer("increment");
     for code in [0, SNAPSHOT, 3, 77] {

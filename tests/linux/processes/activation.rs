@@ -108,7 +108,7 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
 }
 
 #[test]
-fn a_socket_that_clients_would_not_reach_is_refused_and_says_why() {
+fn a_socket_that_clients_could_not_reach_is_refused_with_the_reason() {
     let dir = Dir::new();
     let path = echo_socket(&dir);
     let try_with =

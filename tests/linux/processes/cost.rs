@@ -39,7 +39,7 @@ fn mapped(memory: &BTreeMap<u64, (String, u64)>) -> u64 {
 }
 
 #[test]
-fn an_idle_session_wakes_nobody() {
+fn an_idle_session_wakes_neither_end() {
     let pair = Pair::open();
     for pid in pair.pids() {
         until("both ends sleep", || kernel::is_asleep(pid));

@@ -97,7 +97,7 @@ pub(crate) fn stop_reading(mut parent: Parent) {
 }
 
 #[test]
-fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_goes_on_with_it() {
+fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_resumes_with_it() {
     for doorbell in DOORBELLS {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
@@ -171,7 +171,7 @@ fn hasty() -> ServerConfig {
 }
 
 #[test]
-fn a_stopped_client_is_closed_after_the_timeout_and_gets_the_reason_when_it_goes_on() {
+fn a_stopped_client_is_closed_after_the_timeout_and_finds_the_reason_when_resumed() {
     let fixture = TestServer::with(hasty());
     let mut other = fixture.client::<Echo>();
     let mut stalled = Process::start("not-reading", fixture.run_dir());
@@ -252,7 +252,7 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
 }
 
 #[test]
-fn a_client_leaves_a_provider_that_takes_nothing_and_comes_back_to_it() {
+fn a_client_leaves_a_provider_that_takes_nothing_and_reconnects_when_it_resumes() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));

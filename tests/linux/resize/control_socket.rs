@@ -54,7 +54,7 @@ impl RogueSession {
 }
 
 #[test]
-fn a_client_that_does_not_read_gets_an_error_and_delays_no_other() {
+fn a_client_that_does_not_read_is_refused_an_answer_and_delays_no_other() {
     let fixture =
         TestServer::with(ServerConfig::default().lane(LaneConfig::default().stream_from(None)));
     let mut good = fixture.client::<Echo>();
@@ -84,7 +84,7 @@ fn a_client_that_does_not_read_gets_an_error_and_delays_no_other() {
 }
 
 #[test]
-fn a_server_that_does_not_read_is_said_to_lack_room() {
+fn a_server_that_does_not_read_is_reported_as_backpressure() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let config = patient().lane(patient().lane.stream_from(None));

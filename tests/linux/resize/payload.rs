@@ -90,7 +90,7 @@ fn the_memory_of_a_payload_is_free_when_the_last_one_drops_it() {
 }
 
 #[test]
-fn an_abandoned_answer_in_a_memfd_is_let_go() {
+fn an_abandoned_answer_in_a_memfd_is_released() {
     let mut pair = Pair::open("", "");
     pair.call(100, 100, Storage::Private);
     let before = kernel::fds(pair.client.pid());

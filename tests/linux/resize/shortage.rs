@@ -157,7 +157,7 @@ fn a_sender_without_address_space() {
 
 /// A reader that has no descriptor left for a lane or a message has a spare one.
 #[test]
-fn a_reader_at_its_limit_of_open_files_goes_on() {
+fn a_reader_at_its_limit_of_open_files_keeps_reading() {
     for end in [End::Client, End::Server] {
         for doorbell in 1..=3 {
             goes_on(end, WHOLE, doorbell, |lane| lane.grows);
@@ -242,7 +242,7 @@ fn a_server_without_address_space_for_a_message_refuses_it() {
 
 /// An answer in a memfd that the client cannot map is lost, and the next one is not.
 #[test]
-fn a_client_without_address_space_for_a_message_says_so() {
+fn a_client_without_address_space_for_a_message_reports_it() {
     for way in ["call", "submit"] {
         let mut pair = Pair::open(WHOLE, WHOLE);
         pair.call(SMALL, SMALL, Storage::Private);

@@ -13,7 +13,7 @@ use crate::support::test_server::{Dir, patient};
 const FILES: u64 = 40;
 
 #[test]
-fn a_dead_client_whose_process_is_not_watched_is_found_when_others_come() {
+fn a_dead_client_whose_process_is_not_watched_is_found_when_others_connect() {
     let dir = Dir::new();
     let mut server = Process::start(&format!("scale server {FILES} 0"), &dir.run_dir);
     // Until no descriptor is left to watch the next client's process.

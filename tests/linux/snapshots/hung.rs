@@ -32,7 +32,7 @@ fn looks(cache: &mut SnapshotCache<Numbers>, finds: Refreshed) {
 }
 
 #[test]
-fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_it_goes_on() {
+fn a_refresh_does_not_wait_for_a_stopped_provider_and_takes_its_answer_when_resumed() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
@@ -57,7 +57,7 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_i
 }
 
 #[test]
-fn a_short_snapshot_of_a_stopped_provider_is_taken_all_the_same() {
+fn a_short_snapshot_of_a_stopped_provider_is_still_taken() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
@@ -71,7 +71,7 @@ fn a_short_snapshot_of_a_stopped_provider_is_taken_all_the_same() {
 }
 
 #[test]
-fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
+fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
@@ -95,7 +95,7 @@ fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
 }
 
 #[test]
-fn a_refresh_does_not_wait_for_one_that_accepts_nobody_or_says_no_welcome() {
+fn a_refresh_does_not_wait_for_a_provider_that_neither_accepts_nor_welcomes() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut unaccepted = cache(&dir);

@@ -154,7 +154,7 @@ fn a_lane_that_is_much_too_large_shrinks_at_a_later_send() {
 }
 
 #[test]
-fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
+fn a_trim_shrinks_both_lanes_and_leaves_messages_in_flight_intact() {
     for listens in Listens::BOTH {
         let mut session = Session::open(listens);
         let mut buffer = Vec::new();

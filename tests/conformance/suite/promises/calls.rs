@@ -25,7 +25,7 @@ fn submit_or_wait_for_room<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -
     }
 }
 
-pub(crate) fn every_size_comes_back_whole<T: Transport>() {
+pub(crate) fn messages_of_every_size_round_trip<T: Transport>() {
     let mut drive = session::<T>(echo);
     let max = drive.end().lanes().max_payload();
     let boundaries = [0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 4079, 4080, 4081, max - 17, max - 16];
@@ -35,7 +35,7 @@ pub(crate) fn every_size_comes_back_whole<T: Transport>() {
     }
 }
 
-pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_goes_on<T: Transport>() {
+pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_stays_open<T: Transport>() {
     let mut drive = session::<T>(echo);
     let limit = drive.end().lanes().max_payload();
     let owner = LimitOwner::Own;
@@ -126,7 +126,7 @@ pub(crate) fn a_full_lane_has_room_again<T: Transport>() {
     }
 }
 
-pub(crate) fn who_only_polls_gets_room_and_gives_it<T: Transport>() {
+pub(crate) fn an_end_that_only_polls_gets_and_returns_room<T: Transport>() {
     // The serving end parks when its lane is full; the calling end never waits, and never arms.
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, echo);
     let (mut buffer, mut random) = (Vec::new(), 1_usize);
@@ -170,7 +170,7 @@ fn come<P: Port>(
     }
 }
 
-pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
+pub(crate) fn an_end_that_only_polls_returns_the_room_of_a_pad<T: Transport>() {
     // Answers are as long as their requests ask for.
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |endpoints| {
         if !endpoints.flush() {
@@ -206,7 +206,7 @@ pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
     poll(&mut drive, 2000);
 }
 
-pub(crate) fn a_wait_ends_at_its_deadline_and_the_answer_still_comes<T: Transport>() {
+pub(crate) fn a_wait_ends_at_its_deadline_and_the_answer_still_arrives<T: Transport>() {
     let mut held = None;
     let mut drive = session::<T>(move |endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {

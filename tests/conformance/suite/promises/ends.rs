@@ -42,7 +42,7 @@ pub(crate) fn a_close_ends_a_wait_for_room<T: Transport>() {
     assert_eq!(drive.ended(), Some(CallFailed::Closed(CloseReason::Normal, Executed::No)));
 }
 
-pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
+pub(crate) fn records_published_before_the_close_are_read<T: Transport>() {
     let mut drive = session::<T>(|endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {
             endpoints.answer(id, &payload);
@@ -60,7 +60,7 @@ pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
     assert_eq!(drive.end().closed(), Some(CloseReason::Normal));
 }
 
-pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
+pub(crate) fn a_peer_that_leaves_ends_a_wait_for_data<T: Transport>() {
     let mut drive = session::<T>(|endpoints| {
         while endpoints.take().is_some() {}
         if caller_waits_for_data(endpoints) { Next::Vanish } else { Next::Again }
@@ -71,7 +71,7 @@ pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
     assert_eq!(drive.end().closed(), None, "it did not say close");
 }
 
-pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
+pub(crate) fn a_peer_that_leaves_ends_a_wait_for_room<T: Transport>() {
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |endpoints| {
         if caller_waits_for_room(endpoints) { Next::Vanish } else { Next::Again }
     });
@@ -81,7 +81,7 @@ pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
     assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
 }
 
-pub(crate) fn what_was_published_before_the_end_is_read<T: Transport>() {
+pub(crate) fn records_published_before_the_end_are_read<T: Transport>() {
     let mut drive = session::<T>(|endpoints| match endpoints.take() {
         Some(Taken::Request(id, payload)) => {
             endpoints.answer(id, &payload);

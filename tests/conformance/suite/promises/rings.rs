@@ -36,7 +36,7 @@ impl Report {
     }
 }
 
-pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
+pub(crate) fn hot_calls_do_not_ring<T: Transport>() {
     const CALLS: u64 = 2000;
     let (mut report, told) = Report::after(CALLS);
     let mut drive = session::<T>(move |endpoints| {

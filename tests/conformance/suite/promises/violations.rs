@@ -68,7 +68,7 @@ pub(crate) fn a_misaligned_tail_poisons<T: Transport>() {
     );
 }
 
-pub(crate) fn a_head_beyond_what_was_published_poisons<T: Transport>() {
+pub(crate) fn a_head_beyond_the_published_tail_poisons<T: Transport>() {
     wrong_head::<T>(1 << 40, |fault| matches!(fault, PeerFault::HeadTooFar { .. }));
 }
 

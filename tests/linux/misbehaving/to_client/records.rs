@@ -20,16 +20,16 @@ rows! { to_a_client: is_a_violation {
 rows! { ids: are_a_violation {
     zero("request 0,", &[response(0, 0)]);
     answered_long_ago("request 1,", &[response(1, 0)]);
-    never_asked("request 4,", &[response(4, 0)]);
+    of_an_unknown_request("request 4,", &[response(4, 0)]);
     far_in_the_future("request 99,", &[response(99, 0)]);
     the_end_of_numbers("request 18446744073709551615,", &[response(u64::MAX, 0)]);
     with_only_a_sign("request 9223372036854775808,", &[response(1 << 63, 0)]);
     answered_twice("request 2,", &[response(2, 0), response(2, 0)]);
     answered_twice_out_of_turn("request 3,", &[response(3, 0), response(3, 0)]);
     answered_and_then_attached("request 2,", &[response(2, 0), empty(Kind::Attach, 2)]);
-    attached_and_never_asked("request 77,", &[empty(Kind::Attach, 77)]);
+    attached_for_an_unknown_request("request 77,", &[empty(Kind::Attach, 77)]);
     attached_and_not_passed("its record came without it", &[empty(Kind::Attach, 2)]);
-    a_part_of_what_was_never_asked("request 50,", &[response(50, 16).part(16, true)]);
+    a_part_of_an_answer_to_no_request("request 50,", &[response(50, 16).part(16, true)]);
     answered_again_in_parts("request 2,", &[response(2, 0), response(2, 16).part(16, true)]);
 } }
 

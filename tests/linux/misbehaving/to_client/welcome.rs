@@ -48,7 +48,7 @@ rows! { fields: field_fails {
     a_lane_above_its_own_limit("bytes", 0x0c, &(64_u32 << 20).to_le_bytes());
     no_doorbell("doorbell", 0x20, &[0; 4]);
     the_first_doorbell_that_is_none("doorbell", 0x20, &[4, 0, 0, 0]);
-    an_eventfd_that_is_not_there("3 descriptors", 0x20, &[2, 0, 0, 0]);
+    an_eventfd_that_is_missing("3 descriptors", 0x20, &[2, 0, 0, 0]);
     a_least_lane_of_no_bytes("least lane size", 0x28, &[0; 4]);
     a_least_lane_above_the_lane("least lane size", 0x28, &(32_u32 << 10).to_le_bytes());
     a_lane_limit_that_is_no_lanes("lane limit", 0x2c, &12_345_u32.to_le_bytes());
@@ -160,7 +160,7 @@ rows! { order: fails {
         let refusal = Message::Refuse(Refuse::new(RefuseCode::Quota, "no"));
         rogue.send(&refusal, &[Draft::lane().make().as_fd()]);
     });
-    a_refusal_for_no_reason_that_is_known("code", |rogue| refuses(rogue, 8, &[99, 0]));
+    a_refusal_for_an_unknown_reason("code", |rogue| refuses(rogue, 8, &[99, 0]));
     a_refusal_longer_than_it_is("reason", |rogue| refuses(rogue, 14, &[0xff, 0xff]));
     a_refusal_that_is_no_text("reason", |rogue| refuses(rogue, 16, &[0xff]));
     a_refusal_with_control_characters("reason", |rogue| refuses(rogue, 16, b"\x1b"));

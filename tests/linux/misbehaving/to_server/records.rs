@@ -19,7 +19,7 @@ records!(request, "1");
 rows! { to_a_server: is_a_violation {
     a_cancellation_with_a_payload("kind 6", Header::new(Kind::Cancel, Status::Ok, 1, 1));
     a_request_with_a_sign("unknown kind 129", of_kind(0x81));
-    a_cancellation_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Cancel, 2) });
+    a_cancellation_with_the_more_flag("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Cancel, 2) });
     a_cancellation_of_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Cancel, 2) });
     an_attachment_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Attach, 2) });
     a_switch_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Switch, 2) });
@@ -29,7 +29,7 @@ rows! { to_a_server: is_a_violation {
     a_response_to_a_server("kind 2", Header::new(Kind::Response, Status::Ok, 1, 16));
     an_attachment_that_was_not_passed("its record came without it", empty(Kind::Attach, 2));
     an_attachment_with_an_old_id("request id 1", empty(Kind::Attach, 1));
-    a_switch_to_the_epoch_that_is_there("its epoch is not the next one", empty(Kind::Switch, 16 << 42 | 1));
+    a_switch_to_the_current_epoch("its epoch is not the next one", empty(Kind::Switch, 16 << 42 | 1));
 } }
 
 rows! { ids: are_a_violation {
@@ -39,7 +39,7 @@ rows! { ids: are_a_violation {
     going_back("request id 9 ", &[request(10, 0), request(9, 0)]);
     going_back_from_the_end_of_numbers("request id 2 ", &[request(u64::MAX, 0), request(2, 0)]);
     the_end_of_numbers_twice("request id", &[request(u64::MAX, 0), request(u64::MAX, 0)]);
-    a_cancellation_of_what_was_never_asked("request 77,", &[empty(Kind::Cancel, 77)]);
+    a_cancellation_of_an_unknown_request("request 77,", &[empty(Kind::Cancel, 77)]);
     a_cancellation_of_the_end_of_numbers("request 18446744073709551615,", &[empty(Kind::Cancel, u64::MAX)]);
     a_request_after_a_violation("unknown kind 200", &[request(2, 0), of_kind(200), request(3, 0)]);
 } }
@@ -77,8 +77,8 @@ fn above_the_limit(parts: &[u32]) {
 }
 
 rows! { ends: at_the_lanes_end {
-    a_request_that_goes_on_behind_it(|id| request(id, 1024));
-    a_pad_that_goes_on_behind_it(|_| Header::new(Kind::Pad, Status::Ok, 0, 1024));
+    a_request_that_crosses_it(|id| request(id, 1024));
+    a_pad_that_crosses_it(|_| Header::new(Kind::Pad, Status::Ok, 0, 1024));
     a_pad_that_ends_before_it(|_| Header::new(Kind::Pad, Status::Ok, 0, 992));
 } }
 

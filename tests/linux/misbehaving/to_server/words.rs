@@ -20,8 +20,8 @@ rows! { flickering: flickers {
 } }
 
 rows! { heads: head {
-    one_record_past_what_was_published("is past", |published| published + 16);
-    one_byte_past_what_was_published("is past", |published| published + 1);
+    one_record_past_the_published_tail("is past", |published| published + 16);
+    one_byte_past_the_published_tail("is past", |published| published + 1);
     whose_low_half_is_right("is past", |published| 1 << 32 | published);
     with_only_a_sign("is past", |_| 1 << 63);
     at_the_end_of_numbers("is past", |_| u64::MAX);
