@@ -86,7 +86,7 @@ fn any_status() -> impl Strategy<Value = Status> {
 
 proptest! {
     #[test]
-    fn items_of_a_batch_come_out_as_they_went_in(
+    fn batch_items_round_trip(
         contents in prop::collection::vec((any_status(), prop::collection::vec(any::<u8>(), 0..40)), 0..60),
     ) {
         let contents: Vec<_> = contents.iter().map(|(status, bytes)| (*status, &bytes[..])).collect();
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn no_limit_is_exceeded_and_what_was_taken_comes_out(
+    fn no_limit_is_exceeded_and_accepted_items_round_trip(
         limit in BATCH_HEAD..300,
         contents in prop::collection::vec((any_status(), prop::collection::vec(any::<u8>(), 0..40)), 0..60),
     ) {

@@ -123,7 +123,7 @@ impl ReceiveMemory for Ring {
 }
 
 #[test]
-fn a_reader_that_falls_behind_goes_on_at_the_oldest_record_and_knows_how_many_it_missed() {
+fn a_reader_that_falls_behind_resumes_at_the_oldest_record_and_counts_the_missed_ones() {
     for longest in [0, 40, 1008] {
         let ring = Ring::new(longest);
         let mut reader = Receiver::new(RING, 1);
@@ -230,7 +230,7 @@ fn snapshots(count: u64, told: impl Fn(u64) -> bool, whole: impl Fn(u64) -> bool
 }
 
 #[test]
-fn a_reader_of_snapshots_follows_what_each_changes() {
+fn a_reader_of_snapshots_follows_their_deltas() {
     for in_ring in [true, false] {
         let ring = snapshots(20, |sequence| sequence != 11, |_| in_ring);
         let (mut reader, mut copy) = (Receiver::new(RING, 1), Vec::new());
@@ -269,7 +269,7 @@ fn a_reader_that_is_overrun_finds_the_changes_that_are_kept() {
 }
 
 #[test]
-fn a_call_passes_over_so_many_records_and_goes_on_there_at_the_next() {
+fn one_call_skips_a_bounded_number_of_records_and_the_next_continues_there() {
     let ring = BroadcastRing { size: Geometry::new(1 << 18).unwrap(), ..RING };
     let memory = Ring { bytes: RefCell::new(vec![0; 1 << 18]), ..Ring::new(0) };
     let mut writer = Transmitter::new(ring, &memory);
@@ -350,7 +350,7 @@ fn a_newest_record_beyond_the_tail_is_a_fault() {
 }
 
 #[test]
-fn a_header_is_checked_against_what_was_announced() {
+fn a_ring_header_is_checked_against_its_announcement() {
     let name = ServiceName::constant("news");
     let header = BroadcastHeader::new(RING, 9, name);
     assert_eq!(header.check(RING, name), Ok(9));

@@ -78,7 +78,7 @@ impl Pair {
 
 proptest! {
     #[test]
-    fn answers_come_in_any_order(order in Just((1_u64..=20).collect::<Vec<_>>()).prop_shuffle()) {
+    fn answers_are_taken_in_any_order(order in Just((1_u64..=20).collect::<Vec<_>>()).prop_shuffle()) {
         let mut pair = Pair::new();
         for id in 1..=20_u64 {
             let ticket = pair.submit(&id.to_le_bytes()).unwrap();

@@ -271,7 +271,7 @@ fn a_lane_that_is_none_is_closed_where_that_may_block() {
 
 /// The message is lost, and the next one is not mistaken for it.
 #[test]
-fn memory_that_did_not_fit_is_closed_when_it_comes_after_all() {
+fn memory_refused_for_a_shortage_is_closed_when_it_arrives_later() {
     let (wire, mut control) = start();
     wire.add(Step::Fails(SHORT.into()));
     assert_eq!(control.take_attachment(&wire, 1).unwrap_err(), SHORT.into());
@@ -294,7 +294,7 @@ fn memory_that_went_with_its_peer_is_no_violation() {
 }
 
 #[test]
-fn the_first_message_is_there_after_catching_up() {
+fn the_first_message_is_found_after_catching_up() {
     let (wire, mut control) = start();
     wire.add(Step::Late);
     wire.lane(2, 20);

@@ -90,7 +90,7 @@ fn every_status_is_an_outcome() {
 }
 
 #[test]
-fn a_page_without_counters_has_none_and_what_is_no_page_is_none() {
+fn counters_are_read_only_from_a_valid_page_that_has_them() {
     let page = Page::default();
     assert_eq!(SeenPage::parse(&page.bytes()).unwrap().counters, None);
     page.export_counter(COUNTERS_AT, COUNTERS_LAYOUT + 1);
@@ -104,7 +104,7 @@ fn a_page_without_counters_has_none_and_what_is_no_page_is_none() {
 
 /// An observer reads whatever an owner writes, without a panic.
 #[test]
-fn whatever_stands_in_a_page_can_be_read() {
+fn a_page_of_any_content_is_read_without_a_panic() {
     let page = Page::default();
     for counter in Counter::ALL {
         page.export_counter(counter.offset(), u64::MAX);
@@ -123,7 +123,7 @@ fn whatever_stands_in_a_page_can_be_read() {
 }
 
 #[test]
-fn buckets_follow_each_other_and_hold_what_they_say() {
+fn buckets_are_contiguous_and_contain_their_bounds() {
     assert_eq!((Latency::bucket(0), Latency::bucket(79), Latency::bucket(80)), (0, 0, 1));
     assert_eq!(Latency::bucket(u64::MAX), LATENCY_BUCKETS - 1);
     assert_eq!(Latency::upper(LATENCY_BUCKETS - 1), 1 << 30);
@@ -180,7 +180,7 @@ fn calls_after_a_sleep_are_not_timed_more_than_their_share() {
 }
 
 #[test]
-fn one_that_was_given_up_is_not_timed() {
+fn an_abandoned_call_is_not_timed() {
     let (page, mut calls) = (Page::default(), CallCounters::default());
     for outcome in [Outcome::Late, Outcome::Failed, Outcome::Unused] {
         calls.sent(&page, 1, 0, || at(0));

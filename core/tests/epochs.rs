@@ -158,7 +158,7 @@ proptest! {
 
     /// A lane is a queue, whatever its size does meanwhile.
     #[test]
-    fn records_come_in_the_order_sent_across_epochs(
+    fn records_arrive_in_the_order_sent_across_epochs(
         ops in proptest::collection::vec(op(), 1..150),
         shared in prop_oneof![Just(1 << 28), 20_000_u64..300_000],
     ) {
@@ -174,7 +174,7 @@ proptest! {
     /// An end that waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what
     /// was published and checks the event index only when due; and finds what it waited for, or waits again.
     #[test]
-    fn a_sender_that_waits_for_room_is_rung_whatever_the_epochs(
+    fn a_sender_that_waits_for_room_is_rung_in_any_sequence_of_epochs(
         lane in 12_u32..16,
         ops in proptest::collection::vec(op(), 1..80),
         len in 0_usize..30_000,

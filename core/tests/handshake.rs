@@ -210,7 +210,7 @@ fn a_message_that_has_no_place_ends_the_clients_handshake_at_every_step() {
 }
 
 #[test]
-fn nothing_goes_out_before_its_turn() {
+fn no_handshake_message_is_sent_before_its_turn() {
     let mut server = server();
     assert_eq!(server.welcome(offer()), None);
     assert_eq!(server.ready(), None);
@@ -244,7 +244,7 @@ fn a_client_of_another_version_learns_and_reports_both_ranges() {
 }
 
 #[test]
-fn a_client_of_more_versions_gets_the_common_one() {
+fn a_client_of_more_versions_agrees_on_the_common_one() {
     let mut server = server();
     let hello = Hello { versions: Versions { min: 0, max: 9 }, ..hello() };
     to_server(&mut server, &Message::Hello(hello), 0).unwrap();

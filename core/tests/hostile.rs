@@ -115,7 +115,7 @@ fn arming_notices_a_violation_too() {
 }
 
 #[test]
-fn a_head_past_what_was_published() {
+fn a_head_beyond_the_published_tail() {
     let (mut lanes, own, peer) = lanes();
     lanes.push(&own, &peer, header(Kind::Request, 0), &[]).unwrap();
     peer.head.set(16);
@@ -238,7 +238,7 @@ fn a_message_above_the_limit_that_was_declared() {
 
 /// A server that trims without being asked does no harm.
 #[test]
-fn a_trim_that_nobody_asked_for() {
+fn an_unrequested_trim() {
     let peer = by_hand(|end, lanes| {
         lanes.push(end.own(), end.peer(), Header::new(Kind::Trim, Status::Ok, 0, 0), &[]).unwrap();
         end.wake(lanes.commit(end.own(), end.peer()));

@@ -28,7 +28,7 @@ fn too_large(len: u64, limit: u64, owner: LimitOwner) -> Result<(), PushError> {
 
 /// The page and the lane count, and what is in flight.
 #[test]
-fn shared_memory_above_the_limit_is_too_large_and_the_session_goes_on() {
+fn shared_memory_above_the_limit_is_too_large_and_the_session_stays_open() {
     let limit = 4096 + 4096 + 16_384;
     for (own, peer, owner) in both(Limits { max_shared_bytes_per_session: limit, ..ROOMY }) {
         let mut pair = Pair::new(limited(own, peer));

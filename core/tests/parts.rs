@@ -28,7 +28,7 @@ fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
 }
 
 #[test]
-fn messages_much_longer_than_their_lanes_come_back_whole() {
+fn messages_much_longer_than_their_lanes_round_trip() {
     let small = Limits { max_lane: size(4096), ..Limits::default() };
     for sim in [growing(), limited(small, small)] {
         let mut drive = drive_in(sim, echo().streaming(5000));
@@ -225,7 +225,7 @@ fn a_request_that_is_given_up_while_it_arrives_takes_no_memory_and_is_answered()
 
 /// Its request was never answered, and is counted so.
 #[test]
-fn an_answer_whose_last_part_is_too_much_answers_nothing() {
+fn an_answer_whose_last_part_exceeds_the_limit_is_not_counted_as_answered() {
     let mut pair = one_limited(0);
     let mut calls = CallMachine::new();
     let end = &pair.ends[0];

@@ -333,7 +333,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_push_and_an_empty_commit_ring_nobody_and_publish_nothing() {
+fn an_empty_push_and_an_empty_commit_publish_and_ring_nothing() {
     let mut ends = Ends::new(4096);
     assert!(!ends.publish());
     assert!(!ends.give_back());

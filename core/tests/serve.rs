@@ -233,7 +233,7 @@ fn a_cancel_of_a_one_way_request_is_a_violation_except_in_its_middle() {
 }
 
 #[test]
-fn a_cancel_of_what_was_never_asked_is_a_violation_and_of_what_was_is_passed_on() {
+fn a_cancel_of_an_unknown_request_is_a_violation_and_of_a_known_one_is_passed_on() {
     let mut pair = Pair::new(8);
     pair.send(Kind::Request, 3, &[]);
     pair.send(Kind::Cancel, 3, &[]);
@@ -263,7 +263,7 @@ fn switches_trims_and_attachments_are_handed_out() {
 }
 
 #[test]
-fn a_close_ends_it_and_what_is_in_flight_is_still_answered() {
+fn requests_in_flight_are_still_answered_after_a_close() {
     let mut pair = Pair::new(8);
     pair.send(Kind::Request, 1, &[]);
     pair.other.push_close(pair.ends[1].own(), CloseReason::Normal);

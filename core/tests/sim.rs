@@ -21,7 +21,7 @@ fn idle(_: &SimEnd) -> Step {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_wait_that_nobody_ends_is_a_deadlock() {
+fn a_wait_without_a_pending_event_is_a_deadlock() {
     let (mut port, _) = Sim::default().start(idle);
     port.park(PARK);
 }
@@ -73,7 +73,7 @@ fn a_futex_forgets_rings_and_compares_and_an_eventfd_keeps_them() {
 }
 
 #[test]
-fn time_jumps_to_what_happens_next() {
+fn virtual_time_jumps_to_the_next_event() {
     let (mut port, _) =
         Sim { wake: Duration::from_nanos(7), ..Sim::default() }.start(|end: &SimEnd| {
             if end.now() == Instant::from_nanos(300) {

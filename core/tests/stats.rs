@@ -19,7 +19,7 @@ fn counts(stats: LaneStats) -> (u32, u64, [u64; 3], u64) {
 }
 
 #[test]
-fn each_end_counts_what_it_wrote_or_took() {
+fn each_end_counts_the_records_that_it_sent_or_received() {
     let mut pair = Pair::new(growing());
     pair.push(0, 1, 100).unwrap();
     assert_eq!(counts(sent(&pair)), (1, 4096, [0, 0, 0], 128), "16, 100 and 12 of padding");

@@ -126,7 +126,7 @@ fn a_probe_that_stands_for_a_cap_sets_it() {
 }
 
 #[test]
-fn a_program_with_every_probe_attached_goes_on() {
+fn a_program_with_every_probe_attached_keeps_running() {
     let _alone = alone();
     let mut traced = Traced::start(Profile::Shipped, None);
     let Some(_attached) = attach(&Profile::Shipped.program(), |_| true) else { return };

@@ -40,7 +40,7 @@ fn each(check: impl Fn(&[Note], &[u8], &str)) {
 }
 
 #[test]
-fn every_probe_is_there_once_with_its_arguments() {
+fn every_probe_exists_once_with_its_arguments() {
     each(|notes, _, path| {
         let mut found: Vec<_> =
             notes.iter().map(|n| (n.name.as_str(), n.arguments.len())).collect();

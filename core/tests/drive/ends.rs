@@ -34,7 +34,7 @@ fn records_published_before_the_peer_left_are_still_read() {
 }
 
 #[test]
-fn a_closed_drive_says_close() {
+fn a_closed_drive_sends_a_close_record() {
     let (tell, told) = channel();
     let peer = by_hand(move |end, lanes| {
         while let Some(record) = lanes.peek(end.peer()).unwrap() {

@@ -71,7 +71,7 @@ fn a_call_completes_by_every_doorbell_and_spin() {
 }
 
 #[test]
-fn a_deadline_passes_when_its_time_has_come_and_the_answer_still_arrives() {
+fn a_deadline_passes_on_time_and_the_answer_still_arrives() {
     for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
         let mut drive = drive(echo(900 * MICRO), spin);
         let ticket = drive.submit(b"slow").unwrap();

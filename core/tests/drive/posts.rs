@@ -57,7 +57,7 @@ fn a_flush_ends_when_everything_posted_was_taken_by_every_doorbell_and_spin() {
 }
 
 #[test]
-fn a_flush_that_is_not_taken_in_time_says_so_and_how_many_are_left() {
+fn a_flush_past_its_deadline_fails_and_leaves_the_unconsumed_posts_counted() {
     for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
         let mut drive = drive(idle(), spin);
         post(&mut drive, b"one");

@@ -14,7 +14,7 @@ use super::{MICRO, answer, by_hand, call, drive, drive_in, echo, now, wait};
 use crate::pair::growing;
 
 #[test]
-fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
+fn a_spin_that_sees_the_answer_neither_parks_nor_rings() {
     // The server spins too: it looks every 100 ns and never parks.
     let mut server = echo(Duration::ZERO);
     let peer = move |end: &SimEnd| match server.step(end) {

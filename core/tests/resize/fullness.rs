@@ -35,7 +35,7 @@ fn the_next_epoch_is_offered_when_three_quarters_are_full_and_then_only_switched
 /// The limit of shared memory leaves no room for the next epoch until a message was taken; a waiter for room in the
 /// lane need not wait for that.
 #[test]
-fn an_early_offer_that_is_not_possible_does_not_change_what_is_waited_for() {
+fn an_early_offer_that_fails_leaves_the_wait_for_room_as_it_is() {
     let limits = Limits { max_shared_bytes_per_session: 4096 * 4, ..Limits::default() };
     let mut pair = Pair::new(limited(limits, limits));
     for _ in 0..10 {
@@ -123,7 +123,7 @@ fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
 
 /// A larger lane is no help against a peer that does not read.
 #[test]
-fn a_peer_that_never_reads_gets_no_second_growth() {
+fn a_lane_does_not_grow_twice_for_a_peer_that_never_reads() {
     let mut drive = drive_in(growing(), |_: &SimEnd| Step::Parked(None));
     for _ in 0..10 {
         while drive.submit(&[0; 100]).is_ok() {}
@@ -156,7 +156,7 @@ fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
 
 /// The largest lane size is agreed: fullness respects it too.
 #[test]
-fn fullness_grows_no_lane_past_what_was_agreed() {
+fn fullness_grows_no_lane_past_the_agreed_size() {
     let limits = Limits { max_lane: size(8192), ..Limits::default() };
     let mut drive = drive_in(limited(limits, Limits::default()), shuffling(Dice(9), 30));
     assert_eq!(pipeline(&mut drive, &mut Dice(3), (3000, 500, 600), (1000, NEVER)), 0);

@@ -50,7 +50,7 @@ fn is_full(error: &CallFailed) -> bool {
 }
 
 #[test]
-fn both_lanes_grow_to_what_a_message_needs_and_keep_it() {
+fn both_lanes_grow_for_a_message_and_keep_their_size() {
     let mut drive = drive_in(growing(), echo());
     let mut epoch = 1;
     for (len, lane) in [
@@ -77,7 +77,7 @@ fn both_lanes_grow_to_what_a_message_needs_and_keep_it() {
 
 /// The switch and all that follows it become visible by one move of the tail.
 #[test]
-fn the_sender_goes_on_without_waiting_and_what_it_wrote_arrives_in_order() {
+fn the_sender_switches_without_waiting_and_its_records_arrive_in_order() {
     let mut pair = Pair::new(growing());
     let lens = [100, 1900, 3000, 5, 9000, 20_000, 3];
     for (id, len) in (1..).zip(lens) {
@@ -221,7 +221,7 @@ pub(crate) fn pipeline(
 }
 
 #[test]
-fn lanes_grow_while_many_requests_are_in_flight_and_answers_come_in_any_order() {
+fn lanes_grow_with_many_requests_in_flight_and_answers_in_any_order() {
     for seed in 1..=8 {
         let mut drive = drive_in(growing(), shuffling(Dice(seed * 77), 20));
         let lacked = pipeline(&mut drive, &mut Dice(seed), (400, 50, 100_000), (4, NEVER));
@@ -234,7 +234,7 @@ fn lanes_grow_while_many_requests_are_in_flight_and_answers_come_in_any_order() 
 
 /// Neither end has read anything and neither lane has room; each needs a larger one, and gets it.
 #[test]
-fn two_full_lanes_grow_at_once_and_nobody_waits() {
+fn two_full_lanes_grow_at_once_without_waiting() {
     let mut pair = Pair::new(growing());
     for from in [0, 1] {
         let mut id = 0;

@@ -75,7 +75,7 @@ fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
 }
 
 #[test]
-fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so() {
+fn a_lane_with_large_bursts_becomes_large_and_stays_large() {
     const MICRO: Duration = Duration::from_micros(1);
     for sizes in paced(20_000, 40, 10 * MICRO) {
         assert_eq!(sizes, [64 << 10, 1 << 20], "8 MiB in 80 ms");
@@ -116,7 +116,7 @@ fn a_sender_that_never_waits_shrinks_within_a_quarter_of_the_lane() {
 }
 
 #[test]
-fn a_trim_makes_both_lanes_small_and_says_when() {
+fn a_trim_shrinks_both_lanes_and_reports_its_completion() {
     let mut drive = drive_in(growing(), echo());
     call(&mut drive, 1, 50_000);
     assert!(drive.is_trimmed(), "nobody asked");
@@ -145,7 +145,7 @@ fn a_trim_makes_both_lanes_small_and_says_when() {
 
 /// An epoch that was offered early holds memory too.
 #[test]
-fn a_trim_leaves_what_was_offered_and_not_used() {
+fn a_trim_replaces_an_offered_and_unused_epoch() {
     let mut pair = Pair::new(growing());
     while pair.push(0, 1, 100).is_ok() {}
     assert!(!pair.maintenance(0), "an offer is nothing to publish");

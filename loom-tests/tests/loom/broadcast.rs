@@ -62,7 +62,7 @@ fn a_record_that_is_overwritten_while_it_is_copied_is_not_taken() {
 
 /// Preemption bound 2; a full ring of 4 and 2 more.
 #[test]
-fn a_reader_behind_a_writer_that_goes_on_counts_what_it_misses() {
+fn a_reader_behind_a_running_writer_counts_the_missed_records() {
     race(4, 2, 1, false);
 }
 

@@ -4,7 +4,7 @@ use bellwire_loom_tests::{Session, Sleep, check, check_both};
 use loom::thread;
 
 /// So many rounds of `in_flight` calls at once; both ends park.
-fn calls_come_back(preemptions: Option<usize>, rounds: u64, in_flight: u64, len: usize) {
+fn calls_return(preemptions: Option<usize>, rounds: u64, in_flight: u64, len: usize) {
     check_both(preemptions, move |sleep| {
         let (mut client, mut server) = Session::open(128, sleep);
         let thread = thread::spawn(move || server.serve(rounds * in_flight, len));
@@ -20,26 +20,26 @@ fn calls_come_back(preemptions: Option<usize>, rounds: u64, in_flight: u64, len:
 
 /// Unbounded; 1 call.
 #[test]
-fn a_call_comes_back() {
-    calls_come_back(None, 1, 1, 16);
+fn a_call_returns() {
+    calls_return(None, 1, 1, 16);
 }
 
 /// Preemption bound 3; 2 calls, one after the other.
 #[test]
-fn two_calls_come_back_one_after_the_other() {
-    calls_come_back(Some(3), 2, 1, 0);
+fn two_successive_calls_return() {
+    calls_return(Some(3), 2, 1, 0);
 }
 
 /// Preemption bound 3; 2 calls in flight at once.
 #[test]
-fn two_calls_in_flight_come_back() {
-    calls_come_back(Some(3), 1, 2, 16);
+fn two_calls_in_flight_return() {
+    calls_return(Some(3), 1, 2, 16);
 }
 
 /// Preemption bound 2; 4 calls in flight whose answers fill the server's lane of 128 bytes (3 of 32): the
 /// server parks for space and for data at once.
 #[test]
-fn answers_that_met_a_full_lane_come_back() {
+fn answers_that_met_a_full_lane_arrive() {
     check_both(Some(2), |sleep| {
         let (mut client, mut server) = Session::open(128, sleep);
         client.publish(4, 0);

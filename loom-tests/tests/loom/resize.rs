@@ -95,7 +95,7 @@ fn two_full_lanes_grow_at_once() {
 /// Preemption bound 2; both ends need two epochs more, one of which meets the bound: each waits for the other to
 /// follow, and the client takes what comes meanwhile.
 #[test]
-fn two_ends_that_wait_for_each_other_to_follow_go_on() {
+fn two_ends_that_wait_for_each_other_to_follow_do_not_deadlock() {
     check_both(Some(2), |sleep| {
         let (mut client, mut server) = Session::resizing([128, 128, 512], sleep);
         client.publish(2, 0);
@@ -241,7 +241,7 @@ fn a_close_ends_a_wait_for_an_epoch() {
 
 /// Preemption bound 3; a call whose request and whose answer each need a larger lane; both ends park.
 #[test]
-fn a_call_that_grows_both_lanes_comes_back() {
+fn a_call_that_grows_both_lanes_returns() {
     check_both(Some(3), |sleep| {
         let (mut client, mut server) = Session::resizing([128, 128, 256], sleep);
         let thread = thread::spawn(move || server.serve(1, LARGE));

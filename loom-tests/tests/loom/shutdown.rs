@@ -21,7 +21,7 @@ fn a_close_wakes_a_peer_that_waits_for_data() {
 
 /// Preemption bound 4; one answer, then the Close record, each committed.
 #[test]
-fn a_close_comes_after_what_was_sent_before_it() {
+fn a_close_arrives_after_earlier_records() {
     check_both(Some(4), |sleep| {
         let (mut client, mut server) = Session::open(128, sleep);
         client.send(0);

@@ -45,7 +45,7 @@ fn releases_without_a_check_lose_no_wake() {
 /// Preemption bound 3; lane 256, 4 records of 48 bytes (of a quarter of 64) and 1 of 32 given back one by one, for the
 /// largest record that the lane can carry.
 #[test]
-fn the_largest_record_gets_its_room() {
+fn the_largest_record_finds_room() {
     parked_for_space(Some(3), (256, [32, 32, 32, 32, 16], 80), 1);
 }
 
@@ -59,7 +59,7 @@ fn one_release_of_everything_wakes() {
 /// bytes are published after that, and the largest record needs only the first 16 of them: a check once per half lane
 /// would still do, once per three quarters would not.
 #[test]
-fn a_check_comes_before_the_published_records_end() {
+fn the_receiver_checks_before_the_published_records_end() {
     check_both(Some(3), |sleep| {
         let (mut client, mut server) = Session::open(256, sleep);
         client.publish(12, 0);
