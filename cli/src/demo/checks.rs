@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_stays_or_a_snapshot_that_did_not_come_fails() {
+    fn memory_not_returned_or_a_missing_snapshot_fails() {
         assert_eq!(failing(|ran, _| ran.shared.after.bytes += 20_000), ["burst_memory_returned"]);
         assert_eq!(failing(|ran, _| ran.shared.after.pieces += 1), ["burst_memory_returned"]);
         assert_eq!(failing(|ran, _| ran.snapshots.truncate(2)), ["burst_snapshots"]);

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_come_up_to_the_limit_and_go_when_they_were_seen() {
+    fn cgroups_are_created_up_to_the_limit_and_removed_once_seen() {
         let root = tree();
         if !can_lock(&root) {
             return;

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_goes_on_below_itself() {
+    fn a_long_line_is_wrapped_with_an_indent() {
         assert_eq!(wrapped("all 4 lanes are back", Some(14), 4), "all 4\n    lanes are\n    back");
         assert_eq!(wrapped("all 4 lanes", None, 4), "all 4 lanes");
         assert_eq!(wrapped("unbreakable", Some(3), 4), "unbreakable");

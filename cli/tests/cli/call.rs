@@ -62,7 +62,7 @@ fn bytes_and_text_go_to_any_service_and_answers_are_printed() {
 }
 
 #[test]
-fn json_goes_as_protocol_buffers_and_comes_back() {
+fn json_round_trips_as_protocol_buffers() {
     let place = Place::new();
     let _server = provider(&place);
     let file = place.temp().join("disks.proto");

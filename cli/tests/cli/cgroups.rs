@@ -11,7 +11,7 @@ fn paths(snapshot: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_absent_provider_is_waited_for_and_then_said() {
+fn an_absent_provider_is_reported_after_the_timeout() {
     let place = Place::new();
     let ended = place.run(&["get", "cgroups", "--timeout", "30ms"]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(3), ""));
@@ -51,7 +51,7 @@ fn a_snapshot_is_printed_as_json() {
 }
 
 #[test]
-fn a_snapshot_is_filtered_by_text_and_by_who_runs_it() {
+fn a_snapshot_is_filtered_by_text_and_by_orchestrator() {
     let place = Place::new();
     place.cgroup("other");
     let _provider = place.provider();
@@ -67,7 +67,7 @@ fn a_snapshot_is_filtered_by_text_and_by_who_runs_it() {
 }
 
 #[test]
-fn watching_prints_what_changed_as_it_does() {
+fn watching_prints_each_change_when_it_happens() {
     let place = Place::new();
     let _provider = place.provider();
     let mut watch = place.start(&["get", "cgroups", "--watch"]);
@@ -118,7 +118,7 @@ fn watching_outlives_the_provider() {
 }
 
 #[test]
-fn watching_gives_up_an_absent_provider_only_when_told_to() {
+fn watching_gives_up_an_absent_provider_only_with_a_timeout() {
     let place = Place::new();
     place.exits(3, &["get", "cgroups", "--watch", "--timeout", "20ms"]);
 }
@@ -139,7 +139,7 @@ fn a_reader_that_stops_reading_is_no_failure() {
 }
 
 #[test]
-fn colours_are_for_terminals_or_for_who_asks() {
+fn colours_depend_on_terminal_and_flag() {
     let place = Place::new();
     let _provider = place.provider();
     let has_colours = |args: &[&str]| {

@@ -71,7 +71,7 @@ fn processes_are_printed_as_a_table_and_as_json() {
 }
 
 #[test]
-fn a_script_learns_from_the_exit_code_what_is_known() {
+fn the_exit_code_distinguishes_known_unknown_and_retry_later() {
     let apps = Apps::new();
     let half = apps.proc.join("5");
     fs::create_dir(&half).unwrap();
@@ -128,7 +128,7 @@ fn cgroups_are_looked_up_by_their_paths() {
 }
 
 #[test]
-fn a_cgroup_that_comes_is_found_and_one_that_goes_is_not_though_both_were_known() {
+fn a_created_cgroup_is_found_and_a_removed_one_is_not_despite_earlier_answers() {
     let place = Place::new();
     let _provider = cgroups(&place);
     let status = |path: &str| place.run(&["get", "cgroups-lookup", path]).status;

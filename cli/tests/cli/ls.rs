@@ -3,7 +3,7 @@ use std::fs;
 use crate::support::Place;
 
 #[test]
-fn a_missing_run_dir_is_said_and_an_empty_one_is_empty() {
+fn a_missing_run_dir_is_reported_and_an_empty_one_lists_nothing() {
     let place = Place::new();
     let missing = place.run(&["ls"]);
     assert_eq!((missing.status, missing.stdout.as_str()), (Some(3), ""));
@@ -52,7 +52,7 @@ fn endpoints_are_listed_with_mode_owner_and_pid() {
 }
 
 #[test]
-fn the_option_comes_before_the_variable() {
+fn the_option_takes_precedence_over_the_variable() {
     let place = Place::new();
     let _provider = place.provider();
     let other = place.temp();

@@ -35,7 +35,7 @@ const PROGRAMS: [(&str, &str, &str); 2] = [
 ];
 
 #[test]
-fn a_program_gets_all_arguments_and_its_exit_code_is_kept() {
+fn a_program_gets_all_arguments_and_its_exit_code_is_returned() {
     for (word, name, _) in PROGRAMS {
         let Some((dir, program)) = alone() else { return };
         script(&dir.path().join(name), "#!/bin/sh\necho \"$@\"\nexit 77\n");
@@ -47,7 +47,7 @@ fn a_program_gets_all_arguments_and_its_exit_code_is_kept() {
 }
 
 #[test]
-fn without_a_program_it_says_how_to_get_it() {
+fn a_missing_program_is_reported_with_how_to_install_it() {
     for (word, _, advice) in PROGRAMS {
         let Some((dir, program)) = alone() else { return };
         let ended = Ended::of(Command::new(program).args([word, "list"]).env("PATH", dir.path()));
@@ -57,7 +57,7 @@ fn without_a_program_it_says_how_to_get_it() {
 }
 
 #[test]
-fn doctor_says_whether_the_tracer_is_installed() {
+fn doctor_reports_whether_the_tracer_is_installed() {
     let Some((dir, program)) = alone() else { return };
     let row = || {
         let mut doctor = Command::new(&program);

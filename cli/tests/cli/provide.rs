@@ -14,7 +14,7 @@ fn a_provider_prints_its_run_dir_and_services() {
 }
 
 #[test]
-fn synthetic_cgroups_are_provided_when_asked_for() {
+fn synthetic_cgroups_are_provided_on_request() {
     let place = Place::new();
     let mut provider = place.start(&["provide", "cgroups", "--synthetic", "70"]);
     let line = provider.stderr_until("providing");
@@ -24,7 +24,7 @@ fn synthetic_cgroups_are_provided_when_asked_for() {
 }
 
 #[test]
-fn a_provider_prints_each_generation_when_asked() {
+fn a_verbose_provider_prints_each_generation() {
     let place = Place::new();
     let mut provider = place.provider();
     place.cgroup("web.slice");

@@ -70,7 +70,7 @@ fn tables_show_the_start_of_a_session_and_its_counters() {
 }
 
 #[test]
-fn a_watch_goes_on_until_it_is_stopped() {
+fn a_watch_continues_until_it_is_stopped() {
     let place = Place::new();
     let _server = foreign(&place);
     let args = ["stat", "foreign", "--watch", "--interval", "10ms", "--format", "json"];

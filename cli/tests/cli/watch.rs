@@ -44,7 +44,7 @@ fn events_are_printed_as_text_as_digits_and_as_json() {
 }
 
 #[test]
-fn watch_waits_for_an_absent_provider_and_says_so() {
+fn watch_waits_for_an_absent_provider_and_reports_it() {
     let place = Place::new();
     let mut watch = place.start(&["watch", "news", "--oldest"]);
     watch.stderr_until("waiting for a provider of news");

@@ -55,7 +55,7 @@ fn values(text: &str) -> BTreeMap<(String, Vec<String>), f64> {
 }
 
 #[test]
-fn a_scrape_is_valid_and_says_what_the_provider_counted() {
+fn a_scrape_is_valid_and_has_the_counters_of_the_provider() {
     let place = Place::new();
     let provider = place.provider();
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn a_client_that_sends_or_reads_nothing_holds_up_no_other() {
 }
 
 #[test]
-fn a_run_dir_that_nobody_made_has_no_providers() {
+fn a_missing_run_dir_has_no_providers() {
     let place = Place::new();
     let (_exporter, address) = exporter(&place);
     let (head, body) = ask(address, "GET /metrics");

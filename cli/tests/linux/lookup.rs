@@ -89,7 +89,7 @@ fn a_name_of_odd_bytes_is_shown_and_harms_no_terminal() {
 }
 
 #[test]
-fn processes_that_die_while_they_are_looked_at_disturb_nobody() {
+fn processes_that_die_during_a_lookup_disturb_no_other_lookup() {
     let place = Place::new();
     let _provider = place.provide(&["apps"]);
     let idle = Idle::new();
@@ -238,7 +238,7 @@ fn sessions(place: &Place) -> u64 {
 }
 
 #[test]
-fn a_batch_whose_client_was_killed_ends_with_the_item_at_hand() {
+fn a_batch_of_a_killed_client_ends_with_the_current_item() {
     let (place, gates) = (Place::new(), Gates::new());
     let mut provider = gates.provide(&place);
     let mut client = place.start(&["get", "apps", "1", "2", "--timeout", "60s"]);

@@ -201,7 +201,7 @@ fn podman_names_containers_and_pods_and_nomad_its_tasks() {
 }
 
 #[test]
-fn a_command_names_excludes_and_says_later() {
+fn a_command_names_excludes_or_defers_cgroups() {
     let place = Place::new();
     for name in ["lxc", "lxc/web", "lxc/db", "lxc/off"] {
         place.cgroup(name);
@@ -231,7 +231,7 @@ fn a_command_names_excludes_and_says_later() {
 }
 
 #[test]
-fn a_command_that_hangs_holds_up_nobody_and_leaves_nothing() {
+fn a_command_that_hangs_delays_no_scan_and_leaves_no_process() {
     let place = Place::new();
     place.cgroup("lxc");
     place.cgroup("lxc/web");
@@ -265,7 +265,7 @@ fn a_command_that_hangs_holds_up_nobody_and_leaves_nothing() {
 }
 
 #[test]
-fn a_file_is_read_again_when_it_changes_and_comes_before_a_command() {
+fn a_file_is_read_again_when_it_changes_and_takes_precedence_over_a_command() {
     let place = Place::new();
     place.cgroup("lxc");
     place.cgroup("lxc/web");
@@ -313,7 +313,7 @@ fn pods_have_the_names_of_their_logs() {
 }
 
 #[test]
-fn patterns_say_what_is_enabled_and_what_a_command_is_run_for() {
+fn patterns_select_enabled_cgroups_and_those_named_by_a_command() {
     let place = Place::new();
     for name in ["lxc", "lxc/web", "user.slice"] {
         place.cgroup(name);

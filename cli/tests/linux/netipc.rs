@@ -28,7 +28,7 @@ fn path_key(path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_old_plugin_gets_the_cgroups_that_a_new_one_gets() {
+fn a_netipc_plugin_gets_the_same_cgroups_as_a_bellwire_client() {
     let place = Place::new();
     let names = place.temp().join("names");
     std::fs::write(&names, "/system.slice/cron.service the-clock\n").unwrap();
@@ -114,7 +114,7 @@ fn text_bytes(item: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn ls_says_who_still_speaks_netipc() {
+fn ls_counts_the_netipc_clients() {
     let place = Place::new();
     let provider = start(&place, &["provide", "cgroups", "--netipc", "--synthetic", "10"]);
     let listed = || place.run(&["ls", "--format", "json"]).json()["endpoints"][0]["netipc"].clone();
@@ -169,7 +169,7 @@ fn ls_distinguishes_a_provider_of_netipc_alone_from_a_squatter() {
 }
 
 #[test]
-fn netdatas_run_dir_is_used_and_accepted_when_asked_for() {
+fn netdatas_run_dir_is_used_and_accepted_only_when_configured() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let netdata = place.temp().join("netdata");

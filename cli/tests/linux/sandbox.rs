@@ -157,7 +157,7 @@ fn all_but(calls: &Value, error: i32) -> Value {
 }
 
 #[test]
-fn without_io_uring_a_server_falls_back_to_epoll_serves_and_says_why() {
+fn without_io_uring_a_server_falls_back_to_epoll_and_reports_the_reason() {
     for (error, why) in [(Errno::PERM, "forbids"), (Errno::NOSYS, "has no io_uring")] {
         let error = error.raw_os_error();
         let place = Place::new();
@@ -187,7 +187,7 @@ fn without_io_uring_a_server_falls_back_to_epoll_serves_and_says_why() {
 }
 
 #[test]
-fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
+fn every_system_call_is_listed_and_observed_or_marked_as_unobserved() {
     if Command::new("strace").arg("-V").output().is_err() {
         eprintln!("not run: strace is missing; ci/packages strace installs it");
         return;

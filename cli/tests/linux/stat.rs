@@ -35,7 +35,7 @@ fn last_row(place: &Place) -> String {
 }
 
 #[test]
-fn it_says_by_what_each_side_of_the_sessions_is_rung() {
+fn stat_shows_the_doorbells_of_both_ends() {
     let place = Place::new();
     let server = serve(&place, ServerConfig::default().backend(Backend::Epoll));
     let doorbells = [Doorbell::Futex, Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
@@ -69,7 +69,7 @@ fn it_says_by_what_each_side_of_the_sessions_is_rung() {
 }
 
 #[test]
-fn it_says_what_the_reactor_waits_with_and_what_could_not_be_had() {
+fn stat_shows_the_reactors_backend_and_the_unavailable_one() {
     let place = Place::new();
     let config = ServerConfig::default().backend(Backend::IoUring).doorbell(Doorbell::Socket);
     let server = serve(&place, config);

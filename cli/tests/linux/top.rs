@@ -168,7 +168,7 @@ fn a_process_with_names_of_any_bytes_is_shown() {
 }
 
 #[test]
-fn a_terminal_without_a_cursor_gets_a_sentence_and_no_screen() {
+fn a_terminal_without_a_cursor_gets_an_error_and_no_screen() {
     let mut screen = Screen::start(&Place::new(), "dumb", &["top"]);
     screen.until("--once");
     assert_eq!(screen.child.wait().unwrap().exit_code(), 1);
@@ -184,7 +184,7 @@ fn an_interrupt_from_another_process_ends_it() {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_do() {
+fn without_a_terminal_top_advises_once() {
     let ended = Place::new().run(&["top"]);
     assert_eq!(ended.status, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("--once"), "{ended:?}");

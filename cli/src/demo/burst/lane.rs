@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_says_why_it_changed() {
+    fn each_lane_change_has_a_reason() {
         let small = Geometry::DEFAULT.size();
         assert_eq!(why(small, 2 * small, Cause::Submit(8 << 10)), "8 KiB did not fit");
         assert_eq!(why(small, 2 * small, Cause::Submit(64)), "was often full");

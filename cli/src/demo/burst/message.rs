@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_what_it_was_built_to_say() {
+    fn a_built_message_parses_to_its_fields() {
         let message = Message { stream: Stream::Own, sequence: 7, answer: 99, run: 3 };
         for len in [0, 64, 101, 4096] {
             let built = message.build(usize::MAX, len).unwrap();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_is_asked_for_what_it_may_know() {
+    fn each_source_is_queried_only_for_cgroups_that_it_may_name() {
         let (id, uid) = ("c".repeat(64), "2ca4a155-3599-498d-bb9d-4446693fa3ea");
         let sources =
             ["command:x", "docker", "podman", "k8s"].map(|spec| Source::new(spec.parse().unwrap()));
