@@ -142,7 +142,7 @@ fn values_that_no_type_has_are_malformed_with_their_field_and_position() {
 }
 
 #[test]
-fn padding_carries_nothing_of_what_was_in_memory_before() {
+fn padding_is_zeroed_and_never_read() {
     let mut bytes = vec![0xaa; Counters::LEN.unwrap()];
     counters().write(&mut bytes);
     assert_eq!(bytes, encoded(&counters()));

@@ -107,7 +107,7 @@ fn decoding_allocates_no_more_than_a_multiple_of_the_message() {
 
 /// A collection makes room for the items that are announced, before there is one.
 #[test]
-fn announced_items_that_do_not_come_take_no_more_either() {
+fn announced_items_that_are_missing_allocate_no_more_either() {
     // As many levels as are allowed, each of which announces items for 1 MiB.
     let mut count = Vec::new();
     Postcard(LEN - 1000).encode(&mut count);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_comes_back_and_has_these_bytes() {
+    fn a_process_has_the_documented_bytes_and_round_trips() {
         let bytes = bytes(&app());
         assert_eq!(App::decode(&bytes), Ok(app()));
         let head = [

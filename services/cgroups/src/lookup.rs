@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_comes_back_and_whatever_is_cut_does_not() {
+    fn a_cgroup_round_trips_and_truncated_bytes_are_malformed() {
         let mut good = Vec::new();
         details().encode(&mut good);
         assert_eq!(CgroupDetails::decode(&good), Ok(details()));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_say_nothing_are_malformed() {
+    fn invalid_bytes_are_malformed() {
         let mut good = Vec::new();
         details().encode(&mut good);
         for (at, byte) in [(12, 2), (18, 1), (23, 1), (24, 7), (16, 9)] {

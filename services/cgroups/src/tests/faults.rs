@@ -151,7 +151,7 @@ fn unknown_options_enabled_and_orchestrators_are_refused() {
 }
 
 #[test]
-fn a_fault_says_where_it_is() {
+fn a_fault_has_its_position_and_item() {
     let text = why(|bytes| bytes[field(2, offset_of!(Item, id))] = 0).to_string();
     assert_eq!(text, "malformed cgroups snapshot at byte 160, item 2: the id is 0");
 }

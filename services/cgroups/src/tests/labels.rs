@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn labels_and_hierarchies_come_back() {
+fn labels_and_hierarchies_round_trip() {
     let mut items = labelled();
     items[1].options |= Options::SECONDARY;
     items[1].id |= 1 << 56;

@@ -162,7 +162,7 @@ fn a_writer_writes_in_place_and_no_further() {
 }
 
 #[test]
-fn a_writer_refuses_what_a_reader_would() {
+fn a_writer_refuses_items_that_a_reader_refuses() {
     let refused = |items: &[CgroupEntry]| encode(items, META).unwrap_err();
     let (a, b) = (item(1, "/a", "a"), item(2, "/b", "b"));
     let same_path = [a.clone(), CgroupEntry { path: "/a".to_owned(), ..b.clone() }];

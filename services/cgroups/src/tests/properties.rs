@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn an_update_finds_what_validating_as_a_whole_finds_and_keeps_the_old_index_then(
+    fn an_update_finds_the_faults_of_a_full_validation_and_keeps_the_old_index(
         items in any_items(), noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = encode(&items, META).unwrap();

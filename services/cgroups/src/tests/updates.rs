@@ -14,7 +14,7 @@ fn synthetic_cgroups_make_a_snapshot() {
 }
 
 #[test]
-fn cgroups_that_come_and_go_among_many_are_all_found() {
+fn an_update_finds_all_added_and_removed_cgroups() {
     let mut items = synthetic::entries(1_000, 7);
     let others = synthetic::entries(1_400, 7).split_off(1_000);
     let mut index = Index::validate(&encode(&items, META).unwrap()).unwrap();
@@ -30,7 +30,7 @@ fn cgroups_that_come_and_go_among_many_are_all_found() {
 }
 
 #[test]
-fn an_id_that_another_cgroup_keeps_does_not_come_a_second_time() {
+fn an_update_refuses_an_id_that_an_unchanged_cgroup_has() {
     let items = synthetic::entries(100, 7);
     let mut index = Index::validate(&encode(&items, META).unwrap()).unwrap();
     let mut bytes = encode(&items, META).unwrap();
@@ -43,7 +43,7 @@ fn an_id_that_another_cgroup_keeps_does_not_come_a_second_time() {
 }
 
 #[test]
-fn changes_lead_to_what_validating_the_snapshot_leads_to() {
+fn applied_changes_give_the_index_of_a_full_validation() {
     let mut all = synthetic::entries(1_800, 7);
     for item in all.iter_mut().step_by(3) {
         item.labels = vec![("image".into(), item.path.clone()), ("empty".into(), String::new())];
@@ -133,7 +133,7 @@ fn changes_that_break_a_rule_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn cgroups_that_come_out_of_order_are_refused() {
+fn an_update_refuses_cgroups_out_of_order() {
     let items: Vec<_> = (0..100).map(|id| item(id + 1, &format!("/x{id:03}"), "same")).collect();
     let old: Vec<_> = items.iter().filter(|item| item.id / 2 != 25).cloned().collect();
     let mut bytes = encode(&items, META).unwrap();

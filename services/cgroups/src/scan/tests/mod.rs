@@ -329,7 +329,7 @@ fn a_scan_reports_where_its_hierarchies_are() {
 }
 
 #[test]
-fn cgroups_that_come_and_go_do_not_disturb_a_scan() {
+fn cgroups_created_and_removed_during_a_scan_do_not_disturb_it() {
     let tree = Tree::v2();
     tree.v2_cgroup("steady", true, "");
     if !tree.lets_go_of_what_is_open() {
