@@ -27,7 +27,7 @@ fn no_seed_breaks_a_promise() {
 }
 
 #[test]
-fn the_seeds_are_what_the_command_writes() {
+fn the_checked_in_seeds_are_the_generated_ones() {
     for seed in seeds::all() {
         let file = dir(seed.target).join(&seed.name);
         let found = fs::read(&file).ok();

@@ -62,7 +62,7 @@ fn views_count_until_they_are_unmapped() {
 }
 
 #[test]
-fn this_user_has_a_name_and_nobody_has_none() {
+fn this_user_has_an_account_name_and_an_unknown_identifier_has_none() {
     let name = doctor::account(own_user().unwrap()).unwrap();
     assert!(!name.is_empty());
     assert_eq!(doctor::account("S-1-5-21-1-2-3-4".parse().unwrap()), None);

@@ -8,7 +8,7 @@ fn run(args: &[&str]) -> Output {
 }
 
 #[test]
-fn attacks_are_listed_with_what_they_do_and_another_is_refused() {
+fn list_prints_every_attack_and_unknown_names_fail() {
     let listed = String::from_utf8(run(&["list"]).stdout).unwrap();
     assert!(listed.lines().all(|line| line.split_whitespace().count() > 1), "{listed}");
     let refused = run(&["run", "--attack", "nothing"]);

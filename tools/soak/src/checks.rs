@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_wrong_fails_its_check_and_no_other() {
+    fn each_fault_fails_its_own_check_alone() {
         let rows: [Row; 21] = [
             ("calls_accounted", |outcome| outcome.fragile.fragile.made += 1),
             ("calls_accounted", |outcome| outcome.unsound += 1),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_the_faults_and_each_kind_comes() {
+    fn a_seed_determines_the_faults_and_each_kind_occurs() {
         let draw = |seed| {
             let mut random = Rng::with_seed(seed);
             (0..200).map(|_| Fault::draw(&mut random)).collect::<Vec<_>>()

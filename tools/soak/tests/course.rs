@@ -35,7 +35,7 @@ fn send(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn an_injected_defect_fails_the_soak_and_it_says_what_to_do() {
+fn an_injected_defect_fails_the_soak_with_advice() {
     let temp = TempDir::new().unwrap();
     let args = ["--seconds", "10", "--sessions", "2", "--seed", "1", "--json"];
     let args = [&args[..], &["--defect", "wrong-answer"]].concat();

@@ -12,7 +12,7 @@ fn stored(name: &str) -> String {
 }
 
 #[test]
-fn the_files_are_what_the_command_writes() {
+fn the_checked_in_vectors_are_the_generated_ones() {
     let mut bytes = 0;
     for file in files() {
         let stored = stored(file.name);
@@ -24,7 +24,7 @@ fn the_files_are_what_the_command_writes() {
 
 /// From what stands in the files: whoever reads them finds all that it takes.
 #[test]
-fn core_does_what_the_files_say() {
+fn core_matches_the_vectors() {
     for file in files() {
         let cases = parse(&stored(file.name));
         assert!(cases == file.cases, "{}", file.name);

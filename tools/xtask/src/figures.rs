@@ -341,7 +341,7 @@ b
     }
 
     #[test]
-    fn the_documents_say_what_the_reports_say() {
+    fn the_documents_have_the_figures_of_the_reports() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let args = Args { check: true };
         assert!(run(&root, &args).expect("reports that can be read"));

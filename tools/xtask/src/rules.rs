@@ -95,7 +95,7 @@ const FILES: [(&str, &str, &str); 47] = [
 
 /// Of a file that breaks one, exactly one rule is broken, and the report leads to the place.
 #[test]
-fn each_rule_finds_what_breaks_it_and_nothing_else() {
+fn each_rule_finds_its_violations_alone() {
     let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let empty = rules(&[]);
     assert!(empty.status.success(), "{}", said(&empty));

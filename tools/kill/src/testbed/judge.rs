@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_judged_by_what_the_victim_published_and_took() {
+    fn a_result_is_judged_by_the_victims_published_and_taken_records() {
         use Scenario::{Broadcast, Burst, Call, Events, Fetch};
         use ScenarioResult::{Correct, Corrupt, Unavailable};
         let peer_gone = |not_run| failed("PeerGone", not_run);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_runs_exactly_what_was_published() {
+    fn a_handler_runs_exactly_the_published_requests() {
         let client = VictimTask { side: Side::Client, ..CALL };
         let ran = |ran: &[u64]| QuiescentState { ran: ran.to_vec(), ..QuiescentState::default() };
         assert!(check_quiescent(client, UNTOUCHED, &ran(&[8])).is_ok());

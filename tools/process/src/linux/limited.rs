@@ -108,7 +108,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_command_ends_with_its_status_and_what_it_said() {
+    fn a_command_ends_with_its_status_and_output() {
         let interrupt = Interrupt::new().unwrap();
         let ran = run("echo a; exit 3", LONG, &interrupt).unwrap();
         assert_eq!((ran.status.code(), &ran.stdout[..]), (Some(3), &b"a\n"[..]));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_what_runs_and_what_runs_later() {
+    fn an_interrupt_ends_running_and_later_commands() {
         let interrupt = Interrupt::new().unwrap();
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run("sleep 1000", LONG, &interrupt));

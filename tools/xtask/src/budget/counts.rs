@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_was_asked_for_is_a_sample() {
+    fn only_a_requested_dump_is_a_sample() {
         let found = sample(&dump("Client Request: lane-push=1000", 125_500)).unwrap();
         assert_eq!(found, Counted { name: "lane-push".to_owned(), instructions: Some(125.5) });
         assert_eq!(sample(&dump("Program termination", 5)), None);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_read() {
+    fn a_budget_file_is_read_whole() {
         let budget = budget(TEXT).unwrap();
         let margins = &budget.margin_percent;
         assert_eq!((margins.same_tools, margins.other_tools), (3.0, 10.5));

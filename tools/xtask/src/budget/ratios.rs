@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rounds_are_not_judged_and_it_says_why() {
+    fn too_few_rounds_are_not_judged_and_the_reason_is_given() {
         for text in [
             "gate hot-call 9.900 7 40 30 moved, 3 crowded",
             "gate hot-call none 0 40 30 moved, 10 crowded",

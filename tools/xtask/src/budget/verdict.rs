@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_has_a_wider_margin_and_says_so() {
+    fn another_compiler_has_a_wider_margin_and_an_open_outcome() {
         let verdicts = judged(&[("call", 1090.0)], "rustc 2");
         assert_eq!(outcomes(&verdicts), [Outcome::Within, Outcome::Open]);
         assert_eq!(judged(&[("call", 1110.0)], "rustc 2")[0].outcome, Outcome::Over);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_reports_its_progress() {
+    fn a_running_target_reports_its_progress() {
         let progress = read(
             "INFO: Seed: 1\n#17\tINITED cov: 870 ft: 4312 corp: 16/267b exec/s: 0 rss: 39Mb\n\
              #2048\tpulse  cov: 871 ft: 4313 corp: 17/300b lim: 4096 exec/s: 682 rss: 43Mb\n",

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_job_that_passes_when_it_is_run_again_is_forgiven_and_only_if_asked() {
+    fn a_job_that_passes_on_retry_succeeds_only_with_the_option() {
         let flaky = || {
             checkout(|job| match job {
                 "rules" => "mkdir first 2>&- && exit 1; exit 0".to_owned(),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_what_runs_goes_on_and_nothing_else_begins() {
+    fn after_a_failure_running_jobs_finish_and_none_begins() {
         let root = checkout(|job| match job {
             "fmt" => "exec sleep 600".to_owned(),
             _ => "exit 1".to_owned(),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_waits_only_for_jobs_that_come_before_it() {
+    fn a_job_waits_only_for_jobs_listed_before_it() {
         for (index, job) in JOBS.iter().enumerate() {
             let is_before = |name| JOBS[..index].iter().any(|before| before.name == name);
             assert!(job.after.iter().copied().all(is_before), "{job:?}");

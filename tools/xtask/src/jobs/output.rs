@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_job_prints_as_it_goes_and_the_others_whole_in_their_turn() {
+    fn the_first_job_prints_immediately_and_the_others_whole_in_their_turn() {
         let output = Output::new(Vec::new());
         for job in ["a", "b", "c"] {
             output.begin(job);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_line_goes_before_test_results() {
+    fn a_summary_line_takes_precedence_over_test_results() {
         assert_eq!(notes("test result: ok. 3 passed; 0 failed\nsummary: 21 crates\n"), "21 crates");
         assert_eq!(notes("nothing to say\n"), "");
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_what_it_does_to_known_words() {
+    fn instructions_are_read_from_the_accesses_of_a_litmus_process() {
         use Instruction::{Full, Load, Loads, Release};
         let functions = Litmus::parse(TEST).functions();
         assert_eq!(functions[0], ("publish".to_owned(), vec![Release(0x80), Full, Load(0x180)]));

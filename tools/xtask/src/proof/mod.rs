@@ -121,7 +121,7 @@ mod tests {
         test result: ok. 3 passed; 0 failed\n";
 
     #[test]
-    fn only_a_test_that_did_not_run_as_the_model_says_is_a_fault() {
+    fn only_a_test_that_ran_differently_from_the_model_is_a_fault() {
         // What is changed in the model or in what ran, and the fault.
         let tests = "`it_is_found`, `it_is_reported` (tests misbehaving/words)";
         let rows = [
