@@ -1,7 +1,7 @@
 use super::bench;
 
 #[test]
-fn a_wrong_command_line_exits_with_2_and_says_why() {
+fn an_invalid_command_line_exits_with_2_and_the_reason() {
     for (args, why) in [
         (&["pingpong"][..], "no scenario is called pingpong; there are ping-pong, "),
         (&["--against", "carrier-pigeon"], "no contender is called carrier-pigeon"),

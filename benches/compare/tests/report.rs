@@ -155,7 +155,7 @@ fn quantile(sorted: &[&Line], part: f64) -> u64 {
 }
 
 #[test]
-fn a_report_says_the_state_of_the_machine_before_between_and_after() {
+fn a_report_has_the_state_of_the_machine_before_between_and_after() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--quick", "ping-pong-8", "lookup-16", "--against", "bellwire", "--report"];
     let ended = bench(&[&args[..], &[dir.path().to_str().unwrap()]].concat());

@@ -14,7 +14,7 @@ use super::{Ended, bench, listed};
 const HANGS: Duration = Duration::from_secs(600);
 
 #[test]
-fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
+fn every_contender_is_measured_in_every_scenario_or_gives_a_reason() {
     let all = listed("scenarios");
     // So many processes of each contender, or sessions, unoptimized, take minutes: two contenders have to do.
     let large = ["reactor-10000", "unpinned-c64"];

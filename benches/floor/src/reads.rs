@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_lies_there_is_found_and_what_is_another_is_not() {
+    fn present_keys_are_found_and_altered_keys_are_not() {
         let groups = |n: u8| (0..n).map(|one| [vec![one; 7], vec![one, 1]]).collect();
         for n in [1, 2, 100] {
             let mut found = Found::new(groups(n), 7);

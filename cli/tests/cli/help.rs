@@ -43,7 +43,7 @@ fn help_lists_every_exit_code() {
 }
 
 #[test]
-fn a_wrong_command_line_exits_with_2_and_says_why() {
+fn an_invalid_command_line_exits_with_2_and_the_reason() {
     let place = Place::new();
     for (args, why) in [
         (&["frobnicate"][..], "unrecognized subcommand"),

@@ -74,7 +74,7 @@ mod tests {
     const TORN: [f64; 6] = [100.0, 100.0, 100.0, 200.0, 200.0, 200.0];
 
     #[test]
-    fn a_second_attempt_replaces_what_was_unstable_and_keeps_the_first_one_as_evidence() {
+    fn a_second_attempt_replaces_unstable_rows_and_keeps_the_first_as_evidence() {
         let merged = merged(measured(&STILL, &TORN), measured(&[300.0; 5], &[120.0; 5]));
         let [ours, theirs] = &merged.rows[..] else { panic!("two rows: {merged:?}") };
         assert_eq!((ours.ns.median, theirs.ns.median), (100.0, 120.0));
