@@ -38,7 +38,7 @@ fn a_target_that_is_killed_leaves_the_tracer_working() {
 }
 
 #[test]
-fn sessions_that_come_and_go_cost_the_tracer_no_resources() {
+fn opening_and_closing_sessions_costs_the_tracer_no_resources() {
     let (_dir, server, mut client) = pair();
     let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
     client.ask("churn 10 0");

@@ -47,7 +47,7 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_user_without_permission_gets_advice() {
+fn a_user_without_permission_is_refused_with_advice() {
     let (dir, tracer) = public();
     let file = copy_of_program(dir.path());
     let earlier = dir.path().join("bellwire-trace.json");

@@ -75,7 +75,7 @@ fn a_key_ends_it_and_restores_the_terminal() {
 }
 
 #[test]
-fn the_busiest_session_comes_first() {
+fn sessions_are_sorted_by_calls() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
