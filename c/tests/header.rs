@@ -3,7 +3,7 @@ use std::path::Path;
 
 /// `BELLWIRE_BLESS=1 cargo test -p bellwire-c` writes it.
 #[test]
-fn the_header_is_what_the_crate_says() {
+fn the_checked_in_header_is_the_generated_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let bindings =

@@ -193,7 +193,7 @@ fn each_function_is_given_null() {
 }
 
 #[test]
-fn threads_may_share_what_the_header_says() {
+fn threads_share_the_objects_that_the_header_documents_as_shareable() {
     plays("cc", &["-std=c11"], "threads.c");
 }
 
