@@ -210,7 +210,7 @@ fn an_endpoint_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_path_too_long_for_an_address_is_an_error_that_says_so() {
+fn a_path_too_long_for_an_address_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("d".repeat(100));
     let error = Endpoint::bind(&deep, service("a")).unwrap_err();
@@ -261,7 +261,7 @@ fn a_live_squatter_is_distinguished_from_a_stale_socket() {
 
 /// A stand-in has systemd's name and keeps the socket open, as systemd does while its unit is idle.
 #[test]
-fn a_socket_of_systemd_is_activated_and_nobody_connects_to_it() {
+fn a_socket_of_systemd_is_listed_as_activated_without_a_connection() {
     let dir = tempfile::tempdir().unwrap();
     let systemd = dir.path().join("systemd");
     symlink("/bin/sh", &systemd).unwrap();
@@ -301,7 +301,7 @@ fn a_dropped_endpoint_does_not_remove_its_successors_socket() {
 }
 
 #[test]
-fn a_list_shows_services_and_what_has_the_name_of_one() {
+fn a_list_has_services_and_files_named_like_one() {
     let dir = tempfile::tempdir().unwrap();
     let _b = Endpoint::bind(dir.path(), service("b")).unwrap();
     let _a = Endpoint::bind(dir.path(), service("a")).unwrap();

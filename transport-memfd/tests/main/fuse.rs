@@ -31,7 +31,7 @@ fn is_no_eventfd(fd: OwnedFd) -> bool {
 }
 
 #[test]
-fn a_file_whose_server_never_answers_is_refused_in_place_of_anything() {
+fn a_file_whose_fuse_server_never_answers_is_refused_in_every_place() {
     let Some(silent) = Silent::new(c"file") else { return };
     let fd = silent.fd();
     assert!(returns(move || is_no_eventfd(fd)));
@@ -56,7 +56,7 @@ fn is_closed(silent: Silent) {
 
 /// The thread that reads has hold of the file's position, or of its inode when it writes.
 #[test]
-fn so_is_one_that_another_thread_waits_for() {
+fn a_fuse_file_that_another_thread_waits_for_is_refused_too() {
     for reads in [true, false] {
         let Some(silent) = Silent::new(c"file") else { return };
         let (fd, id) = (silent.fd(), channel());

@@ -89,7 +89,7 @@ fn a_thread_that_ends_holding_it_has_died() {
 }
 
 #[test]
-fn letting_go_disarms_it_and_wakes_the_peer() {
+fn releasing_a_life_word_disarms_it_and_wakes_the_peer() {
     let (own, peer) = region(PAGE_SIZE);
     let lock = LifeLock::hold(&own).unwrap();
     let life = peer.word(LIFE_OFFSET);
@@ -229,7 +229,7 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
 
 /// One list of the thread has both: robust mutexes of the C library and life words.
 #[test]
-fn life_words_and_robust_mutexes_of_one_thread_come_and_go_in_any_order() {
+fn life_words_and_robust_mutexes_of_one_thread_are_held_and_released_in_any_order() {
     // Even: a mutex. What comes last is left to the end of the thread.
     for order in [[0, 1, 2, 3, 4, 5], [4, 3, 2, 1, 0, 5], [2, 5, 0, 3, 4, 1], [1, 4, 5, 0, 2, 3]] {
         let (own, peers): (Vec<_>, Vec<_>) = (0..3).map(|_| region(PAGE_SIZE)).unzip();

@@ -157,7 +157,7 @@ fn a_peer_that_closes_its_socket_is_gone_after_its_data() {
 }
 
 #[test]
-fn a_peer_that_says_closed_is_gone() {
+fn a_peer_whose_page_is_closed_is_gone() {
     for doorbell in ALL {
         let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
         let closed = PageState::Closed.word(Some(CloseReason::Normal));
@@ -187,7 +187,7 @@ fn an_unexpected_message_on_an_open_session_ends_the_wait_and_is_reported() {
 }
 
 #[test]
-fn memory_on_the_socket_is_kept_for_its_record_and_the_wait_goes_on() {
+fn memory_on_the_socket_is_kept_for_its_record_and_the_wait_continues() {
     let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     let (_own, fd) = OwnRegion::create("next", 8192, |_| {}).unwrap();
     let epoch = Epoch { number: 2, size: Geometry::new(8192).unwrap() };
@@ -239,7 +239,7 @@ fn lanes_that_a_peer_keeps_are_on_its_users_quota() {
 }
 
 #[test]
-fn a_socket_full_of_rings_blocks_nobody() {
+fn a_socket_full_of_rings_does_not_block_its_sender() {
     let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     for _ in 0..10_000 {
         ringer.ring(Bell::Data);
@@ -253,7 +253,7 @@ fn a_socket_full_of_rings_blocks_nobody() {
 }
 
 #[test]
-fn a_ring_with_descriptors_gets_them_closed() {
+fn descriptors_that_come_with_a_ring_are_closed() {
     let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut bytes = [0; MAX_CONTROL];
@@ -308,7 +308,7 @@ fn body_that_counts_descriptors() {
 }
 
 #[test]
-fn a_peer_that_asks_for_nonsense_is_rung_by_futex() {
+fn a_peer_with_an_invalid_doorbell_is_rung_by_futex() {
     let (ringer, waiter) = links(Doorbell::Futex, Doorbell::Futex);
     for wanted in [0, 4, u64::MAX, Doorbell::Eventfd as u64] {
         waiter.own().store(Word::Doorbell, wanted, Ordering::Release);
@@ -329,7 +329,7 @@ fn a_peer_that_keeps_ringing_extends_no_deadline() {
 }
 
 #[test]
-fn rings_that_nobody_reads_stop() {
+fn unread_rings_on_a_socket_are_bounded() {
     let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     let unread = || {
         let flags = rustix::net::RecvFlags::DONTWAIT;

@@ -53,7 +53,7 @@ fn another_number_of_descriptors_is_refused() {
 }
 
 #[test]
-fn a_descriptor_that_nobody_takes_is_closed() {
+fn a_descriptor_that_is_not_taken_is_closed() {
     let (a, b) = socket_pair();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     pass::send(a.as_fd(), b"m", &[writer.as_fd()]).unwrap();
@@ -83,7 +83,7 @@ fn the_peers_end_is_distinguished_from_silence() {
 }
 
 #[test]
-fn last_words_arrive_from_a_peer_that_left_ours_unread() {
+fn the_last_messages_of_a_peer_arrive_though_it_left_ours_unread() {
     let (a, b) = socket_pair();
     pass::send(b.as_fd(), b"never read", &[]).unwrap();
     send_fds(&a, 1);
@@ -184,7 +184,7 @@ fn a_message_that_is_refused_is_not_left() {
 
 /// The peer's end is reported once, before what it sent, and can come between the two polls.
 #[test]
-fn a_message_is_received_once_though_its_sender_goes_in_the_middle() {
+fn a_message_is_received_once_though_its_sender_closes_meanwhile() {
     let mut bytes = [0; 64];
     let go = Arc::new(AtomicU64::new(0));
     let (goers, to_go) = std::sync::mpsc::channel::<OwnedFd>();
@@ -225,7 +225,7 @@ fn a_message_is_received_once_though_its_sender_goes_in_the_middle() {
 }
 
 #[test]
-fn the_peer_is_who_connected() {
+fn peer_credentials_are_those_of_the_connecting_process() {
     let (a, _b) = socket_pair();
     let who = peer::credentials(a.as_fd()).unwrap();
     assert_eq!(who.pid, Some(std::process::id()));

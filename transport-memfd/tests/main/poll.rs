@@ -114,7 +114,7 @@ fn an_edge_is_reported_once_and_a_level_until_it_is_drained() {
 }
 
 #[test]
-fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
+fn a_sleep_ends_at_its_deadline_after_any_earlier_deadline() {
     each(|bench| {
         let bell = Eventfd::create().unwrap();
         bench.poller.add(bell.as_fd(), 1, EDGE).unwrap();
@@ -396,7 +396,7 @@ mod ring {
     }
 
     #[test]
-    fn one_that_is_dropped_lets_go_of_what_it_watched() {
+    fn a_dropped_io_uring_releases_its_watched_sources() {
         let Ok(mut uring) = Uring::create() else {
             return eprintln!("not run: this kernel or sandbox has no io_uring");
         };
@@ -412,7 +412,7 @@ mod ring {
 }
 
 #[test]
-fn the_default_is_what_measures_better_and_what_cannot_be_had_is_said() {
+fn the_default_backend_is_epoll_and_an_unavailable_one_is_reported() {
     let (_, in_use) = Poller::choose(Backend::Auto).unwrap();
     assert_eq!(in_use, BackendStatus { backend: Backend::Epoll, why_not: None });
     let (_, in_use) = Poller::choose(Backend::ThreadPool).unwrap();

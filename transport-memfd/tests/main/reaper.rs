@@ -8,7 +8,7 @@ use bellwire_memfd::{pass, poll, reaper};
 use crate::support::{patience, socket_pair};
 
 #[test]
-fn a_lingering_socket_holds_nobody_up() {
+fn a_lingering_socket_does_not_block_the_reaper() {
     reaper::reap(lingering_socket());
     // What comes after it is closed too.
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -18,7 +18,7 @@ fn a_lingering_socket_holds_nobody_up() {
 
 /// It is unread on another socket, and would be closed with that socket.
 #[test]
-fn a_lingering_socket_that_is_queued_holds_nobody_up() {
+fn a_queued_lingering_socket_does_not_block_the_reaper() {
     for before in [0, 1, 10] {
         let (queue, sender) = socket_pair();
         for _ in 0..before {

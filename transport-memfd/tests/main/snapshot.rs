@@ -19,7 +19,7 @@ fn publish(bytes: &[u8]) -> Snapshot {
 }
 
 #[test]
-fn many_readers_map_what_was_published_once() {
+fn many_readers_map_one_publication() {
     for len in [1, 4095, 4096, 4097, 100_000] {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(len).collect();
         let snapshot = publish(&bytes);
@@ -59,7 +59,7 @@ fn an_empty_snapshot_is_one() {
 
 /// A pipe pins the pages that were spliced into it, as reclaim does those that it scans.
 #[test]
-fn pages_that_somebody_else_has_hold_of_for_a_while_are_sealed_then() {
+fn temporarily_pinned_pages_are_sealed_once_released() {
     const HELD: Duration = Duration::from_millis(400);
     let name = "held-for-a-while";
     let mut builder = SnapshotBuilder::create(name, 4096).unwrap();

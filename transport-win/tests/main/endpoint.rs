@@ -50,7 +50,7 @@ fn two_servers_never_both_own_a_name() {
 }
 
 #[test]
-fn of_many_servers_at_once_one_gets_the_name() {
+fn one_of_many_concurrent_servers_binds_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let bound: Vec<_> = std::thread::scope(|scope| {
         let bind = || try_bind(dir.path(), "race");
@@ -61,7 +61,7 @@ fn of_many_servers_at_once_one_gets_the_name() {
 }
 
 #[test]
-fn a_pipe_that_somebody_else_made_first_is_not_shared() {
+fn a_pipe_that_another_process_created_first_is_not_shared() {
     let dir = tempfile::tempdir().unwrap();
     // Without the lock, which is what an impostor has not: the pipe's first instance alone keeps it apart.
     let pipe = endpoint::pipe_name(dir.path(), service("mine")).unwrap();
@@ -105,7 +105,7 @@ fn run_directories_are_apart() {
 }
 
 #[test]
-fn a_service_that_nobody_serves_is_absent() {
+fn a_service_without_a_server_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_owned(), dir.path().join("missing")] {
         let error =
@@ -246,7 +246,7 @@ fn a_run_directory_that_is_none_is_refused() {
 }
 
 #[test]
-fn endpoints_are_listed_with_who_serves_them() {
+fn endpoints_are_listed_with_their_serving_process() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = bind(dir.path(), "served");
     std::fs::write(endpoint::lock_path(dir.path(), service("left")), "7\n").unwrap();

@@ -96,7 +96,7 @@ counted! {
             receive(to).unwrap();
         }
     };
-    messages_that_nobody_received_close_theirs, body_unreceived, || {
+    unreceived_messages_close_theirs, body_unreceived, || {
         let (server, client) = channels();
         let event = Event::create().unwrap();
         server.send(b"x", &[event.as_handle()]).unwrap();
@@ -104,7 +104,7 @@ counted! {
         drop(client);
         drop(server);
     };
-    what_was_taken_is_not_kept_by_who_offered_it, body_offered, || {
+    a_taken_lane_is_not_kept_by_its_sender, body_offered, || {
         let (server, client) = channels();
         let event = Event::create().unwrap();
         let mut most = Vec::new();

@@ -137,7 +137,7 @@ fn a_lane_with_no_handle_or_two() {
 }
 
 #[test]
-fn an_epoch_that_is_left_out_or_comes_again() {
+fn a_skipped_or_repeated_epoch() {
     for number in [0, 1, 3, u32::MAX] {
         is_a_violation("its epoch is not the next one", |switching| {
             switching.record.number = number;
@@ -162,7 +162,7 @@ fn a_lane_above_the_limit() {
 }
 
 #[test]
-fn a_lane_of_another_size_than_its_record_says() {
+fn a_lane_whose_size_differs_from_its_record() {
     for size in [4096, 16 << 10, (32 << 10) - 4096, (32 << 10) + 1, 64 << 10] {
         is_a_violation("it has another size than announced", |switching| {
             switching.lane = memory(size);
@@ -248,7 +248,7 @@ fn a_message_with_no_handle_or_two() {
 }
 
 #[test]
-fn a_message_of_another_length_than_it_says() {
+fn a_message_whose_length_differs_from_its_announcement() {
     for len in [1, 4096, 8193, 64 << 20] {
         is_no_message("it has another size than announced", |passing| {
             passing.announced = Some(Attachment { id: 2, generation: 0, len });
@@ -311,7 +311,7 @@ fn a_handle_of_no_memory_for_a_message() {
 }
 
 #[test]
-fn messages_that_no_record_asks_for_are_left_in_the_pipe() {
+fn messages_without_a_record_are_left_in_the_pipe() {
     for [(rogue, _), (mut victim, _)] in ends() {
         let sealed = sealed(&[1; 10]);
         for id in 1..=MAX_ATTACHED as u64 {

@@ -102,7 +102,7 @@ fn a_peer_that_closes_its_pipe_is_gone_after_its_data() {
 }
 
 #[test]
-fn a_peer_that_says_closed_is_gone() {
+fn a_peer_whose_page_is_closed_is_gone() {
     let (mut waiter, ringer) = links();
     let closed = PageState::Closed.word(Some(CloseReason::Normal));
     ringer.own().store(Word::State, closed, Ordering::Release);
@@ -111,7 +111,7 @@ fn a_peer_that_says_closed_is_gone() {
 }
 
 #[test]
-fn a_peer_without_an_event_or_that_asks_for_it_is_rung_through_the_pipe() {
+fn a_peer_without_an_event_or_with_the_pipe_as_doorbell_is_rung_through_the_pipe() {
     for wanted in [Doorbell::Socket as u64, Doorbell::Eventfd as u64, 0, 9, u64::MAX] {
         let (mut waiter, ringer) = links();
         waiter.own().store(Word::Doorbell, wanted, Ordering::Release);
@@ -144,7 +144,7 @@ fn an_unexpected_message_on_an_open_session_ends_a_wait() {
 }
 
 #[test]
-fn memory_that_no_record_asks_for_hides_neither_rings_nor_deadlines() {
+fn memory_without_a_record_hides_neither_rings_nor_deadlines() {
     let (mut waiter, ringer) = links();
     let sealed = sealed(&[1; 10]);
     for id in 1..=40 {
@@ -167,7 +167,7 @@ fn memory_that_no_record_asks_for_hides_neither_rings_nor_deadlines() {
 }
 
 #[test]
-fn memory_is_there_when_its_record_is() {
+fn memory_is_available_with_its_record() {
     // The end of a read is told to the thread that started it, which may be late: here it makes no system call.
     for to_server in [true, false] {
         let (server, client) = links();
@@ -282,7 +282,7 @@ fn two_processes_call_each_other_parked_and_spinning() {
 }
 
 #[test]
-fn the_death_of_a_peer_ends_a_call_after_what_it_answered() {
+fn the_death_of_a_peer_ends_a_call_after_its_published_answers() {
     let Session { mut drive, mut child, .. } = Session::open(Listens::Caller);
     let mut buffer = Vec::new();
     drive.push(&[7]).unwrap();

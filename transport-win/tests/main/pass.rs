@@ -95,7 +95,7 @@ fn a_server_that_has_not_opened_the_client_sends_no_handle() {
 }
 
 #[test]
-fn a_full_pipe_blocks_nobody_and_loses_nothing() {
+fn a_full_pipe_neither_blocks_its_sender_nor_loses_messages() {
     let (server, client) = channels();
     let mut sent = 0_u32;
     let full = loop {
@@ -170,7 +170,7 @@ fn body_swaps() {
 }
 
 #[test]
-fn a_client_that_names_what_is_no_handle_is_refused() {
+fn a_client_that_names_an_invalid_handle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = bind(dir.path(), "rogue");
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(endpoint.pipe()).unwrap();

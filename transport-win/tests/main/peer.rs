@@ -7,7 +7,7 @@ use crate::child;
 use crate::support::{accept, bind, channels, connect, is_ready, ready, receive};
 
 #[test]
-fn both_ends_know_whom_they_talk_to() {
+fn both_ends_know_the_user_and_process_of_their_peer() {
     let (server, client) = channels();
     let own = peer::own_user().unwrap();
     for channel in [&server, &client] {

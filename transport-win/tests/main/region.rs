@@ -84,7 +84,7 @@ fn a_new_region_is_zeroed() {
 }
 
 #[test]
-fn the_peer_keeps_what_its_owner_has_unmapped() {
+fn the_peer_keeps_a_region_that_its_owner_has_unmapped() {
     let (own, peer) = region(SIZE);
     own.write(0, b"still here");
     drop(own);

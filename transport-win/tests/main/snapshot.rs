@@ -19,7 +19,7 @@ fn sent(snapshot: &bellwire_win::snapshot::Snapshot) -> OwnedHandle {
 }
 
 #[test]
-fn readers_see_what_was_built() {
+fn readers_see_the_built_bytes() {
     let text = b"built once, read by many";
     let snapshot = built(text);
     assert_eq!((snapshot.len(), snapshot.is_empty()), (text.len(), false));
