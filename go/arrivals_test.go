@@ -61,7 +61,7 @@ func whenUnwatched(t *testing.T) {
 	}
 }
 
-func TestAProviderThatIsThereNeedsNoInotifyInstance(t *testing.T) {
+func TestAnAvailableProviderNeedsNoInotifyInstance(t *testing.T) {
 	whenUnwatched(t)
 	dir := t.TempDir()
 	_, accepted := silent(t, dir, "echo")
@@ -94,7 +94,7 @@ func whenWatched(t *testing.T, dir string) {
 }
 
 // Each step reports its end only when the file that was in it is closed.
-func TestAwaitNoticesThatARunDirectoryGoesAndIsMadeAgain(t *testing.T) {
+func TestAwaitNoticesThatARunDirectoryIsRemovedAndRecreated(t *testing.T) {
 	above := filepath.Join(t.TempDir(), "above")
 	dir := filepath.Join(above, "run")
 	check(t, os.MkdirAll(dir, 0o700))

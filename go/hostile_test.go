@@ -38,7 +38,7 @@ func (e *end) puts(h header, payload []byte) {
 	e.commit()
 }
 
-func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
+func TestPartsOfAnAbandonedAnswer(t *testing.T) {
 	handler, begun, release := pausing()
 	server, s := pair(t, handler)
 	defer close(release)

@@ -280,7 +280,7 @@ func TestEverySubscriberGetsEachEvent(t *testing.T) {
 }
 
 // It goes on accepting clients, as only a faulty one does.
-func TestReadersOfAProviderThatSaysThatItStoppedPause(t *testing.T) {
+func TestReadersOfAStoppedProviderPause(t *testing.T) {
 	for name, read := range map[string]func(context.Context, string){
 		"events": func(ctx context.Context, dir string) {
 			for range Events(ctx, dir, "clock") {
@@ -388,7 +388,7 @@ func TestAReaderTakesNoTornRecord(t *testing.T) {
 	}
 }
 
-func TestAReaderLooksForAnotherProviderWhenItsOwnIsGone(t *testing.T) {
+func TestAReaderConnectsToAnotherProviderWhenItsOwnIsGone(t *testing.T) {
 	dir := t.TempDir()
 	p := publisher(t, dir)
 	publish(t, p, []byte("tick"))

@@ -36,7 +36,7 @@ func TestOneProcessServesAName(t *testing.T) {
 	server.Close()
 }
 
-func TestAServerThatClosesAnswersWhatItTook(t *testing.T) {
+func TestAClosingServerAnswersAcceptedRequests(t *testing.T) {
 	running, release := make(chan struct{}), make(chan struct{})
 	server, s := pair(t, func(ctx context.Context, request, answer []byte) ([]byte, error) {
 		if len(request) > 0 {

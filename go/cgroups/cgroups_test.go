@@ -139,7 +139,7 @@ func TestLabelsAndHierarchies(t *testing.T) {
 	}
 }
 
-func TestWhatBreaksARule(t *testing.T) {
+func TestSnapshotsThatBreakARuleAreRefused(t *testing.T) {
 	one := func(path, name string) []Cgroup { return []Cgroup{{ID: 1, Path: path, Name: name}} }
 	for what, items := range map[string][]Cgroup{
 		"relative": one("a", "n"), "end": one("/a/", "n"), "empty part": one("//a", "n"), "dot": one("/a/.", "n"), "up": one("/../a", "n"),
