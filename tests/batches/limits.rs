@@ -3,7 +3,7 @@
 use bellwire::{CallError, ErrorKind, Executed, ServerBuilder, ServerConfig};
 
 use super::{Doubler, Setup, double, in_short};
-use crate::support::test_server::patient;
+use crate::support::test_server::client_config;
 
 const MOST: u32 = 4;
 
@@ -24,7 +24,7 @@ fn setups() -> impl Iterator<Item = Setup> {
     let all = styles.into_iter().flat_map(|style| [(style, 0), (style, 1)]);
     all.map(|(style, workers)| {
         let config = ServerConfig::default().workers(workers).max_batch(MOST);
-        Setup::with(config, patient(), style)
+        Setup::with(config, client_config(), style)
     })
 }
 

@@ -6,7 +6,7 @@ use bellwire::{CallError, Executed, Geometry, LaneConfig, ServerConfig};
 
 use super::{Doubler, Setup, double, failed, in_short};
 use crate::support::services::Hold;
-use crate::support::test_server::{TestServer, patient};
+use crate::support::test_server::{TestServer, client_config};
 
 #[test]
 fn many_calls_get_each_its_own_answer() {
@@ -41,7 +41,7 @@ fn no_calls_at_all_are_over_at_once() {
 #[test]
 fn many_calls_finish_through_a_lane_that_holds_few_requests() {
     let lane = Geometry::new(4096).unwrap();
-    let client = patient().lane(patient().lane.size(lane));
+    let client = client_config().lane(client_config().lane.size(lane));
     let config = ServerConfig::default().max_in_flight(3).lane(LaneConfig::default().size(lane));
     let mut setup = Setup::with(config, client, |builder| {
         builder.serve::<Doubler>(|_, number| double(number)).unwrap();
@@ -108,7 +108,7 @@ fn after_the_provider_stopped_each_call_reports_that_it_did_not_run() {
 #[test]
 fn unanswered_calls_end_at_their_deadline() {
     let fixture = TestServer::open();
-    let config = patient().timeout(Duration::from_millis(20));
+    let config = client_config().timeout(Duration::from_millis(20));
     let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
     let mut told = 0;
@@ -123,7 +123,7 @@ fn unanswered_calls_end_at_their_deadline() {
 #[test]
 fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
     let fixture = TestServer::with(ServerConfig::default().workers(1));
-    let config = patient().max_in_flight(3);
+    let config = client_config().max_in_flight(3);
     let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
     for at in 0..3 {

@@ -9,7 +9,7 @@ use bellwire::{
 };
 
 use crate::support::services::services;
-use crate::support::test_server::{Dir, Reconciled, patient, patient_server};
+use crate::support::test_server::{Dir, Reconciled, client_config, server_config};
 
 services! {
     /// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
@@ -34,7 +34,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// Items are handled one by one.
     pub(crate) fn by_item(config: ServerConfig) -> Self {
-        Self::with(config, patient(), |builder| {
+        Self::with(config, client_config(), |builder| {
             builder.serve::<Doubler>(|_, number| double(number)).unwrap();
         })
     }
@@ -43,7 +43,7 @@ impl Setup {
     pub(crate) fn by_batch(
         handler: impl Fn(&[u64], &mut Answers<'_, Vec<u8>>) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(ServerConfig::default(), patient(), |builder| {
+        Self::with(ServerConfig::default(), client_config(), |builder| {
             builder
                 .serve_batches::<Doubler>(move |_, batch, answers| handler(batch, answers))
                 .unwrap();
@@ -58,7 +58,7 @@ impl Setup {
         let dir = Dir::new();
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
+        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
         serve(&mut builder);
         let server = builder.start().unwrap().into();
         let mut client = Client::with_config(&dir.run_dir, client);

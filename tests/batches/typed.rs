@@ -8,9 +8,9 @@ use bellwire::{
 };
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 services! {
     /// The same service, for a client whose requests are malformed.
@@ -83,7 +83,7 @@ fn an_item_that_cannot_be_decoded_fails_alone_and_reaches_no_handler() {
     let malformed = declined(Status::Malformed);
     let wanted = [malformed.clone(), Ok(8), malformed.clone(), malformed.clone(), Ok(8), malformed];
     for setup in [Setup::by_item(ServerConfig::default()), Setup::by_batch(whole)] {
-        let mut client = Client::<Bytes>::with_config(&setup._dir.run_dir, patient());
+        let mut client = Client::<Bytes>::with_config(&setup._dir.run_dir, client_config());
         let session = client.connect().unwrap();
         assert_eq!(in_short(session.call_batch(&requests).unwrap()), wanted);
     }
@@ -104,7 +104,7 @@ fn an_answer_that_has_no_room_in_the_message_fails_alone() {
     for style in STYLES {
         for workers in [0, 1] {
             let limits = Limits { max_message: 400, ..Limits::default() };
-            let client = patient().lane(patient().lane.limits(limits));
+            let client = client_config().lane(client_config().lane.limits(limits));
             let config = ServerConfig::default().workers(workers);
             let mut setup = Setup::with(config, client, style);
             let replies = in_short(setup.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
@@ -129,7 +129,7 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
     ];
     for style in styles {
         let limits = Limits { max_message: 100, ..Limits::default() };
-        let client = patient().lane(patient().lane.limits(limits));
+        let client = client_config().lane(client_config().lane.limits(limits));
         let setup = Setup::with(ServerConfig::default(), client.clone(), style);
         let mut other = Client::<Bytes>::with_config(&setup._dir.run_dir, client);
         let session = other.connect().unwrap();
@@ -188,7 +188,7 @@ fn a_wait_for_a_batch_leaves_answers_to_single_requests() {
     for round in 0..20 {
         let single = session.submit(&(round + 2)).unwrap();
         let batch = session.submit_batch(&[round, round + 1]).unwrap();
-        let (ticket, replies) = session.wait_batch(PATIENCE).unwrap();
+        let (ticket, replies) = session.wait_batch(TEST_TIMEOUT).unwrap();
         assert_eq!(ticket, batch);
         let wanted = [2 * round, 2 * round + 2].map(|len| Ok(len as usize));
         assert_eq!(in_short(replies.unwrap()), wanted);
@@ -200,7 +200,7 @@ fn a_wait_for_a_batch_leaves_answers_to_single_requests() {
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.in_flight), (40, 40, 0));
     let mut client = setup.stop_server();
-    let gone = client.session().unwrap().wait_batch(PATIENCE).map(|_| ());
+    let gone = client.session().unwrap().wait_batch(TEST_TIMEOUT).map(|_| ());
     assert!(matches!(gone, Err(CallError::Closed { .. })), "{gone:?}");
 }
 
@@ -240,7 +240,7 @@ fn values_of_one_length_go_together_and_one_that_is_malformed_fails_alone() {
         })
         .unwrap();
     let _server = builder.start().unwrap();
-    let mut client = Client::<Smaller>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Smaller>::with_config(&dir.run_dir, client_config());
     for count in [1, 2, 499, 5000] {
         let mut numbers: Vec<_> = (0..count).map(|at| Small(at % 500)).collect();
         let answers = |client: &mut Client<Smaller>, numbers: &[Small]| -> Vec<Option<u64>> {

@@ -10,9 +10,9 @@ use bellwire::{
     Status,
 };
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::Hold;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// Answers [`Patient::QUICK`] at once, and anything else once its caller has abandoned it.
 struct Patient;
@@ -58,11 +58,11 @@ impl Ward {
     }
 
     fn client(&self) -> Client<Patient> {
-        Client::with_config(&self.dir.run_dir, patient())
+        Client::with_config(&self.dir.run_dir, client_config())
     }
 
     fn hear(&self) -> u64 {
-        self.told.recv_timeout(PATIENCE).expect("the handler says nothing")
+        self.told.recv_timeout(TEST_TIMEOUT).expect("the handler says nothing")
     }
 
     /// The worker is idle, and has begun nothing that it did not report.
@@ -142,7 +142,7 @@ fn a_handler_learns_that_the_drain_timeout_is_over() {
         let Ward { server, told, dir: _dir } = ward;
         let stats = server.stop();
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [1], "only the item at hand");
-        let answers = session.wait_batch(PATIENCE);
+        let answers = session.wait_batch(TEST_TIMEOUT);
         if workers > 0 {
             assert!(matches!(answers, Err(CallError::Closed { .. })));
             assert_eq!((stats.answered, stats.lost), (0, 1));
@@ -160,7 +160,7 @@ fn a_handler_learns_that_the_drain_timeout_is_over() {
 
 #[test]
 fn a_batch_is_handled_to_its_end_while_the_server_waits() {
-    let fixture = TestServer::with(ServerConfig::default().workers(1).drain_timeout(PATIENCE));
+    let fixture = TestServer::with(ServerConfig::default().workers(1).drain_timeout(TEST_TIMEOUT));
     let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     session.submit_batch(&[1, 2, 3]).unwrap();
@@ -174,7 +174,7 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
         matches!(error.map(|error| error.kind()), Some(ErrorKind::Absent | ErrorKind::PeerGone))
     });
     gate.open();
-    let (_, answers) = session.wait_batch(PATIENCE).unwrap();
+    let (_, answers) = session.wait_batch(TEST_TIMEOUT).unwrap();
     assert_eq!(answers.unwrap().map(Result::unwrap).collect::<Vec<_>>(), [1, 2, 3]);
     drop(client);
     assert_eq!(stopping.join().unwrap().lost, 0);

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ServerConfig, State};
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::once_parked;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
+use crate::support::test_server::{Dir, TestServer, client_config, reconcile_session};
 use crate::support::transport::endpoint::Endpoint;
 use crate::support::transport::prelude::*;
 
@@ -17,7 +17,7 @@ fn with_worker() -> TestServer {
 fn another_thread_cancels_a_parked_call_and_only_that() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = with_worker();
-        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
+        let mut client = fixture.client_with::<Hold>(client_config().doorbell(doorbell));
         let canceller = client.canceller().unwrap();
         let from_elsewhere = once_parked(move || canceller.cancel());
         let error = client.call(&1).unwrap_err();
@@ -55,7 +55,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     let same_user = bellwire::Admission::SameUser;
     let silent = Endpoint::reserve(path, echo, &same_user, false).unwrap();
     silent.listen(1).unwrap();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let canceller = client.canceller().unwrap();
     let from_elsewhere = once_parked(move || canceller.cancel());
     let error = client.call(&vec![1]).unwrap_err();
@@ -96,7 +96,7 @@ fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
     until("the cancellation is taken", || fixture.stats().refused == 1);
     fixture.release();
     for expected in [(held, 1), (last, 3)] {
-        let (ticket, answer) = session.wait_reply(PATIENCE).unwrap();
+        let (ticket, answer) = session.wait_reply(TEST_TIMEOUT).unwrap();
         assert_eq!((ticket, answer.unwrap()), expected);
     }
     reconcile_session(session);

@@ -5,9 +5,9 @@ use bellwire::{
     Service, SnapshotCache,
 };
 
-use crate::support::guard::{PATIENCE, scaled, until};
+use crate::support::guard::{TEST_TIMEOUT, scaled, until};
 use crate::support::services::Numbers;
-use crate::support::test_server::{Dir, TestServer, patient, provide};
+use crate::support::test_server::{Dir, TestServer, client_config, provide};
 
 struct Sum;
 
@@ -51,22 +51,23 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
         let server = start(&dir);
         for len in [0, 1, 100, 100_000, 1 << 20] {
             let bytes = vec![3; len];
-            let mut client = Client::<Sum>::with_config(&dir.run_dir, patient());
+            let mut client = Client::<Sum>::with_config(&dir.run_dir, client_config());
             assert_eq!(client.call(&bytes).unwrap(), sum(&bytes));
-            let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
+            let mut client =
+                Client::<Dynamic>::with_contract(&dir.run_dir, contract, client_config());
             let session = client.connect().unwrap();
             assert_eq!(session.raw().call(&bytes).unwrap(), sum(&bytes).to_le_bytes());
-            let mut client = Client::<Sum>::with_config(&dir.run_dir, patient());
+            let mut client = Client::<Sum>::with_config(&dir.run_dir, client_config());
             let batch = client.connect().unwrap().call_batch([&bytes, &vec![1]]).unwrap();
             let sums: Vec<_> = batch.map(Result::unwrap).collect();
             assert_eq!(sums, [sum(&bytes), 1]);
         }
         let other = contract.method(8);
-        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, patient());
+        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, client_config());
         assert_eq!(client.connect().unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(client.service().as_str(), "sum");
         let other = Contract::new("some".parse().unwrap());
-        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, patient());
+        let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, client_config());
         let error = client.connect().unwrap_err();
         assert!(matches!(error, CallError::Absent { service } if service.as_str() == "some"));
         drop(server);
@@ -88,9 +89,9 @@ fn bytes_of_any_length_are_handled_and_lent_in_place() {
     };
     builder.serve_bytes(contract, handler).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
+    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, client_config());
     let session = client.connect().unwrap();
-    let guard = scaled(PATIENCE);
+    let guard = scaled(TEST_TIMEOUT);
     for len in [0_u32, 1, 5000, 3 << 20, 40 << 20, 7] {
         let bytes: Vec<u8> = (0..len).map(|at| at as u8 | 2).collect();
         let back: Vec<u8> = bytes.iter().rev().copied().collect();
@@ -120,14 +121,14 @@ fn bytes_of_an_attached_answer_are_lent_whole() {
     };
     builder.serve_dynamic(contract, handler).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, patient());
+    let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, contract, client_config());
     let session = client.connect().unwrap();
     // The second is shorter than what is left of the first.
     for len in [100_000, 7] {
         let bytes = vec![3; len];
         assert_eq!(session.raw().call(&bytes).unwrap(), bytes);
         session.raw().submit(&bytes).unwrap();
-        assert_eq!(session.raw().wait_reply(PATIENCE).unwrap().1.unwrap(), bytes);
+        assert_eq!(session.raw().wait_reply(TEST_TIMEOUT).unwrap().1.unwrap(), bytes);
     }
     drop(server);
 }
@@ -136,7 +137,8 @@ fn bytes_of_an_attached_answer_are_lent_whole() {
 fn snapshots_known_at_run_time() {
     let fixture = TestServer::open();
     let contract = Contract::new(<Numbers as bellwire::Snapshot>::NAME.parse().unwrap());
-    let mut cache = SnapshotCache::<Dynamic>::with_contract(fixture.run_dir(), contract, patient());
+    let mut cache =
+        SnapshotCache::<Dynamic>::with_contract(fixture.run_dir(), contract, client_config());
     let bytes = crate::support::services::numbers(1, 100);
     fixture.numbers.publish(&bytes).unwrap();
     until("it is read", || cache.refresh().unwrap() == Refreshed::Changed);
@@ -148,7 +150,7 @@ fn snapshots_known_at_run_time() {
     let publisher = builder.publish_dynamic(contract).unwrap();
     let _server = builder.start().unwrap();
     publisher.publish(&bytes).unwrap();
-    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, client_config());
     until("it is read", || cache.refresh().unwrap() == Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), bytes);
 }

@@ -3,9 +3,9 @@
 use bellwire::{Backpressure, Client, Malformed, Message};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient, provide};
+use crate::support::test_server::{Dir, client_config, provide};
 
 static ENCODED: AtomicU64 = AtomicU64::new(0);
 
@@ -37,15 +37,16 @@ fn a_request_that_finds_room_is_encoded_once_in_lane_or_attached() {
     let _server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request.0));
     let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();
     for backpressure in [Backpressure::Adapt, Backpressure::Grow, Backpressure::Wait] {
-        let config =
-            patient().backpressure(backpressure).lane(patient().lane.attach_from(Some(100_000)));
+        let config = client_config()
+            .backpressure(backpressure)
+            .lane(client_config().lane.attach_from(Some(100_000)));
         let mut client = Client::<Mirror>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         let before = ENCODED.load(Ordering::Relaxed);
         for request in &requests {
             assert!(session.call(request).unwrap() == request.0);
             let ticket = session.submit(request).unwrap();
-            let (of, answer) = session.wait_reply(PATIENCE).unwrap();
+            let (of, answer) = session.wait_reply(TEST_TIMEOUT).unwrap();
             assert!(of == ticket && answer.unwrap() == request.0);
         }
         session

@@ -8,11 +8,11 @@ use bellwire::{
 };
 
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::Thread;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
+use crate::support::test_server::{Dir, client_config, reconcile, reconcile_session};
 
 const LEAST: u64 = 4096;
 const MOST: u64 = 16 << 10;
@@ -29,9 +29,9 @@ struct Slow {
 fn config(backpressure: Backpressure) -> ClientConfig {
     let lane = Geometry::new(LEAST).unwrap();
     let limits = Limits { max_lane: Geometry::new(MOST).unwrap(), ..Limits::default() };
-    patient()
+    client_config()
         .backpressure(backpressure)
-        .lane(patient().lane.size(lane).max_learned(lane).limits(limits))
+        .lane(client_config().lane.size(lane).max_learned(lane).limits(limits))
 }
 
 impl Slow {
@@ -86,7 +86,7 @@ impl Slow {
         self.server.tell("open");
         let sent = self.sent;
         for number in 0..sent {
-            let (_, answer) = self.session().wait_reply(PATIENCE).unwrap();
+            let (_, answer) = self.session().wait_reply(TEST_TIMEOUT).unwrap();
             assert_eq!(answer.unwrap(), number);
         }
         assert!(self.session().try_reply().unwrap().is_none());

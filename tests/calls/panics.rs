@@ -4,7 +4,7 @@
 use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
 
 use crate::support::guard::until;
-use crate::support::test_server::{Dir, patient, provide_with};
+use crate::support::test_server::{Dir, client_config, provide_with};
 
 /// A byte that says where it panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,8 @@ fn a_message_that_panics_fails_its_call_and_nothing_else() {
             })
             .unwrap();
         let server = builder.start().unwrap();
-        goes_on(&mut Client::<ByItem>::with_config(&dir.run_dir, patient()));
-        goes_on(&mut Client::<ByBatch>::with_config(&dir.run_dir, patient()));
+        goes_on(&mut Client::<ByItem>::with_config(&dir.run_dir, client_config()));
+        goes_on(&mut Client::<ByBatch>::with_config(&dir.run_dir, client_config()));
         // Two alone, and two batches that count as one request each, with each service; counted when the server sleeps.
         until("all are counted", || server.stats().panics == 8);
         assert_eq!(server.stats().admitted, 2, "one session each, all along");
@@ -115,7 +115,7 @@ fn a_panic_whose_payload_panics_when_dropped_fails_its_call_alone() {
             }
             Ok(Back(0))
         });
-        let mut client = Client::<ByItem>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<ByItem>::with_config(&dir.run_dir, client_config());
         for nested in 2..5 {
             let session = client.connect().unwrap();
             assert!(panicked(&session.call(&Brittle(nested))));

@@ -7,9 +7,9 @@ use bellwire::{
 };
 
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Echo, Hold, Moody};
-use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
+use crate::support::test_server::{Dir, TestServer, client_config, reconcile_session};
 
 const SOON: Duration = Duration::from_millis(10);
 
@@ -17,7 +17,8 @@ const SOON: Duration = Duration::from_millis(10);
 fn posts_are_handled_however_they_travel_and_counted_on_both_sides() {
     for workers in [0, 2] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
-        let mut client = fixture.client_with::<Echo>(patient().backpressure(Backpressure::Wait));
+        let mut client =
+            fixture.client_with::<Echo>(client_config().backpressure(Backpressure::Wait));
         let session = client.connect().unwrap();
         let mut posts = 0;
         // In one record, in parts, and many of them, so that the lane is full in between.
@@ -33,7 +34,7 @@ fn posts_are_handled_however_they_travel_and_counted_on_both_sides() {
         session.backpressure(Backpressure::Grow).post(&vec![7; 40_000]).unwrap();
         session.post_batch(&[vec![1; 10], vec![], vec![2; 5_000]]).unwrap();
         posts += 2;
-        session.flush(PATIENCE).unwrap();
+        session.flush(TEST_TIMEOUT).unwrap();
         let stats = session.stats();
         assert_eq!((stats.posts_taken, stats.posts_lost, stats.in_flight), (posts, 0, 0));
         assert_eq!((stats.made, stats.answered), (posts + 6, 6));
@@ -54,7 +55,7 @@ fn a_stream_of_posts_is_taken_to_its_end() {
         let mut posts = 0;
         for streams in [1, 60] {
             let mut client =
-                fixture.client_with::<Echo>(patient().backpressure(Backpressure::Wait));
+                fixture.client_with::<Echo>(client_config().backpressure(Backpressure::Wait));
             let session = client.connect().unwrap();
             for stream in 0..streams {
                 for _ in 0..1_000 + 37 * stream {
@@ -62,7 +63,7 @@ fn a_stream_of_posts_is_taken_to_its_end() {
                     posts += 1;
                 }
                 if stream + 1 < streams {
-                    session.flush(PATIENCE).unwrap();
+                    session.flush(TEST_TIMEOUT).unwrap();
                 }
             }
         }
@@ -75,13 +76,13 @@ fn a_stream_of_posts_is_taken_to_its_end() {
 #[test]
 fn a_request_that_no_lane_carries_is_posted_in_memory_of_its_own() {
     let fixture = TestServer::open();
-    let config = patient().lane(patient().lane.attach_from(Some(100_000)));
+    let config = client_config().lane(client_config().lane.attach_from(Some(100_000)));
     let mut client = fixture.client_with::<Echo>(config);
     let session = client.connect().unwrap();
     for _ in 0..3 {
         session.post(&vec![5; 100_000]).unwrap();
         session.raw().post(&vec![5; 200_000]).unwrap();
-        session.flush(PATIENCE).unwrap();
+        session.flush(TEST_TIMEOUT).unwrap();
     }
     assert_eq!((session.stats().posts_taken, session.stats().requests.attaches), (6, 6));
     until("all are handled", || fixture.stats().posted == 6);
@@ -99,7 +100,7 @@ fn handlers_that_fail_or_panic_are_counted_and_the_session_stays_open() {
         }
         session.raw().post(b"no number").unwrap();
         assert_eq!(session.call(&Moody::ANSWER).unwrap(), b"fine");
-        session.flush(PATIENCE).unwrap();
+        session.flush(TEST_TIMEOUT).unwrap();
         until("all are handled", || fixture.stats().posted == 5);
         drop(client);
         let stats = fixture.close();
@@ -112,7 +113,7 @@ fn handlers_that_fail_or_panic_are_counted_and_the_session_stays_open() {
 fn held() -> (Process, Client<Hold>, Dir) {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::with_config(&dir.run_dir, patient());
+    let mut client = Client::with_config(&dir.run_dir, client_config());
     client.connect().unwrap().submit(&0).unwrap();
     assert_eq!(server.hear(), "came 0");
     (server, client, dir)
@@ -129,7 +130,7 @@ fn a_killed_provider_leaves_exactly_the_unconsumed_posts() {
     assert!(matches!(late, CallError::Deadline { .. }), "{late}");
     assert_eq!((session.stats().posts_taken, session.stats().in_flight), (0, 6));
     server.tell("open");
-    session.flush(PATIENCE).unwrap();
+    session.flush(TEST_TIMEOUT).unwrap();
     assert_eq!((session.stats().posts_taken, session.stats().posts_lost), (5, 0));
     drop((server, client));
 
@@ -139,7 +140,7 @@ fn a_killed_provider_leaves_exactly_the_unconsumed_posts() {
         session.post(&number).unwrap();
     }
     server.kill();
-    let gone = session.flush(PATIENCE).unwrap_err();
+    let gone = session.flush(TEST_TIMEOUT).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::PeerGone);
     let stats = session.stats();
     assert_eq!((stats.posts_taken, stats.posts_lost, stats.in_flight), (0, 7, 1));
@@ -155,8 +156,8 @@ fn a_full_lane_is_met_as_the_caller_chose() {
         let dir = Dir::new();
         let mut server = Process::start("server", &dir.run_dir);
         let limits = Limits { max_lane: Geometry::new(1 << 16).unwrap(), ..Limits::default() };
-        let config = patient().timeout(SOON).backpressure(policy);
-        let config = config.lane(patient().lane.limits(limits));
+        let config = client_config().timeout(SOON).backpressure(policy);
+        let config = config.lane(client_config().lane.limits(limits));
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();
@@ -180,7 +181,7 @@ fn a_full_lane_is_met_as_the_caller_chose() {
             assert_eq!(has_grown, policy == Backpressure::Grow, "{policy:?}");
         }
         server.tell("open");
-        session.flush(PATIENCE).unwrap();
+        session.flush(TEST_TIMEOUT).unwrap();
         let stats = session.stats();
         assert_eq!((stats.posts_taken, stats.posts_lost, stats.unsent), (sent, 0, 1));
         reconcile_session(session);
@@ -198,7 +199,7 @@ fn posts_at_workers_are_handled_after_their_client_left() {
         // Withdrawn or answered, whichever comes first: nobody is there to see it.
         session.submit(&(10 * number)).unwrap();
     }
-    session.flush(PATIENCE).unwrap();
+    session.flush(TEST_TIMEOUT).unwrap();
     assert_eq!(fixture.arrivals.next(), 1);
     drop(client);
     // Whoever comes in now, comes in after the reactor has seen the client leave.
@@ -216,8 +217,8 @@ fn posts_at_workers_are_handled_after_their_client_left() {
 fn posts_are_handled_though_their_client_leaves_at_once() {
     for workers in [0, 2] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
-        let lane = patient().lane.size(Geometry::new(1 << 20).unwrap());
-        let mut client = fixture.client_with::<Echo>(patient().lane(lane));
+        let lane = client_config().lane.size(Geometry::new(1 << 20).unwrap());
+        let mut client = fixture.client_with::<Echo>(client_config().lane(lane));
         let session = client.connect().unwrap();
         for len in 0..200 {
             session.post(&vec![7; 10 * len]).unwrap();

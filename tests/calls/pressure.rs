@@ -8,7 +8,7 @@ use bellwire::{
     Session, SpinPolicy,
 };
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Echo, Hold, Moody};
 use crate::support::test_server::{TestServer, reconcile_session};
 
@@ -24,7 +24,7 @@ fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
     }
     assert!(slow.session().unwrap().try_reply().unwrap().is_none());
     fixture.release();
-    let (answered, answer) = slow.session().unwrap().wait_reply(PATIENCE).unwrap();
+    let (answered, answer) = slow.session().unwrap().wait_reply(TEST_TIMEOUT).unwrap();
     assert_eq!((answered, answer.unwrap()), (held, 1));
     drop((slow, quick));
     assert_eq!(fixture.close().answered, 51);
@@ -75,7 +75,7 @@ fn a_client_that_reads_no_answers_delays_no_other_client() {
     assert!(matches!(session.submit(&BIG.to_vec()), Err(CallError::WouldBlock)));
     // And when it reads at last, nothing was lost.
     for _ in 0..session.stats().in_flight {
-        assert_eq!(session.wait_reply(PATIENCE).unwrap().1.unwrap(), BIG);
+        assert_eq!(session.wait_reply(TEST_TIMEOUT).unwrap().1.unwrap(), BIG);
     }
     drop((stalled, other, third));
     let stats = fixture.close();
@@ -131,7 +131,7 @@ fn a_client_at_its_limit_of_requests_delays_no_other_client() {
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     assert_eq!(fixture.arrivals.so_far(), [0; 0], "one at a time");
     fixture.release();
-    let answers = [(); 3].map(|()| session.wait_reply(PATIENCE).unwrap().1.unwrap());
+    let answers = [(); 3].map(|()| session.wait_reply(TEST_TIMEOUT).unwrap().1.unwrap());
     assert_eq!(answers, [1, 2, 3]);
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bellwire::{Client, Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::sync::{AtomicUsize, Ordering};
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Hold, services};
-use crate::support::test_server::{Dir, TestServer, patient, provide_with};
+use crate::support::test_server::{Dir, TestServer, client_config, provide_with};
 
 #[test]
 fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_the_server_sleeps() {
@@ -67,7 +67,7 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
         counted.fetch_add(usize::from(len > 0), Ordering::Relaxed);
         Ok(vec![7; len as usize])
     });
-    let open = || Client::<Large>::with_config(&dir.run_dir, patient());
+    let open = || Client::<Large>::with_config(&dir.run_dir, client_config());
     let (mut stalled, mut other) = (open(), open());
     let session = stalled.connect().unwrap();
     let sent = 40;
@@ -83,7 +83,7 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
     let ahead = ran.load(Ordering::Relaxed);
     assert!(ahead <= 2 * (16 / 4 + 2) + 2, "{ahead} answers of 4 MiB");
     for _ in 0..sent {
-        let (_, answer) = session.wait_reply(PATIENCE).unwrap();
+        let (_, answer) = session.wait_reply(TEST_TIMEOUT).unwrap();
         assert_eq!(answer.unwrap().len() as u64, LEN);
     }
     drop((stalled, other));

@@ -2,7 +2,7 @@
 
 use bellwire::{CallError, Client, ClientConfig, ErrorKind, Service, State, StatsClient, schema};
 
-use crate::support::test_server::{Dir, patient, provide};
+use crate::support::test_server::{Dir, client_config, provide};
 
 macro_rules! service {
     ($name:ident, $schema:expr, $request:ty) => {
@@ -25,7 +25,7 @@ service!(Unknown, 0, u32);
 fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     let dir = Dir::new();
     let server = provide::<Small>(&dir.run_dir, |_, number| Ok(number.into()));
-    let mut large = Client::<Large>::with_config(&dir.run_dir, patient());
+    let mut large = Client::<Large>::with_config(&dir.run_dir, client_config());
     let error = large.call(&1).unwrap_err();
     assert!(matches!(error, CallError::Refused { .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::Incompatible);
@@ -34,8 +34,8 @@ fn types_that_differ_are_noticed_before_the_first_message_and_named() {
         assert!(told.contains(&format!("{fingerprint:016x}")), "{told}");
     }
     assert!(matches!(large.state(), State::Refused { .. }));
-    assert_eq!(Client::<Small>::with_config(&dir.run_dir, patient()).call(&7).unwrap(), 7);
-    assert_eq!(Client::<Unknown>::with_config(&dir.run_dir, patient()).call(&7).unwrap(), 7);
+    assert_eq!(Client::<Small>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
+    assert_eq!(Client::<Unknown>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
     let service = Client::<Large>::SERVICE;
     let mut observer = StatsClient::open(&dir.run_dir, service, &ClientConfig::default()).unwrap();
     assert_eq!(observer.fetch().unwrap().total.answered, 2, "counters are for everybody");

@@ -8,11 +8,11 @@ use bellwire::{
     Server, ServerConfig, SnapshotCache, State, Status,
 };
 
-use crate::support::guard::{PATIENCE, scaled, until};
+use crate::support::guard::{TEST_TIMEOUT, scaled, until};
 use crate::support::parked::park;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
 use crate::support::test_server::{
-    Dir, TestServer, patient, patient_server, provide_with, reconcile,
+    Dir, TestServer, client_config, provide_with, reconcile, server_config,
 };
 
 #[test]
@@ -22,7 +22,7 @@ fn a_stopping_server_answers_accepted_requests_and_refuses_the_rest() {
             // Two are held, one echoes.
             .workers(3)
             .max_in_flight(2)
-            .drain_timeout(PATIENCE),
+            .drain_timeout(TEST_TIMEOUT),
     );
     let mut hold = fixture.client::<Hold>();
     let mut echo = fixture.client::<Echo>();
@@ -47,7 +47,7 @@ fn a_stopping_server_answers_accepted_requests_and_refuses_the_rest() {
     assert!(matches!(refused, CallError::Declined { status: Status::Stopping }), "{refused}");
     assert_eq!((refused.kind(), refused.executed()), (ErrorKind::Stopping, Executed::No));
     gate.open();
-    let answers = [(); 4].map(|()| session.wait_reply(PATIENCE).unwrap().1);
+    let answers = [(); 4].map(|()| session.wait_reply(TEST_TIMEOUT).unwrap().1);
     let ran = answers.iter().filter(|answer| answer.is_ok()).count();
     let is_refused = |answer: &&Result<_, _>| {
         matches!(answer, Err(CallError::Declined { status: Status::Stopping }))
@@ -66,7 +66,7 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
         let lane = || LaneConfig::default().limits(small);
         let config = ServerConfig::default().workers(workers).lane(lane());
         let fixture = TestServer::with(config.drain_timeout(Duration::MAX));
-        let mut client = fixture.client_with::<Echo>(patient().lane(lane()));
+        let mut client = fixture.client_with::<Echo>(client_config().lane(lane()));
         let session = client.session().unwrap();
         let request = vec![7; 1000];
         // Until neither lane has room: it takes no answer.
@@ -78,7 +78,7 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
         let (tell, told) = channel();
         let stopping = thread::spawn(move || tell.send(server.stop()).unwrap());
         drop(client);
-        let stats = told.recv_timeout(scaled(PATIENCE)).expect("it waits for ever");
+        let stats = told.recv_timeout(scaled(TEST_TIMEOUT)).expect("it waits for ever");
         stopping.join().unwrap();
         reconcile(&stats);
     }
@@ -88,7 +88,7 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
 fn a_handler_may_stop_its_own_server() {
     for workers in [0, 1] {
         let dir = Dir::new();
-        let config = patient_server(ServerConfig::default().workers(workers));
+        let config = server_config(ServerConfig::default().workers(workers));
         let running = Arc::new(Mutex::new(None::<Server>));
         let stopped = Arc::clone(&running);
         let server = provide_with::<Echo>(&dir.run_dir, config, move |_, request| {
@@ -97,7 +97,7 @@ fn a_handler_may_stop_its_own_server() {
             Ok(request)
         });
         *running.lock().unwrap() = Some(server.into_inner());
-        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
         assert_eq!(client.call(&vec![1]).unwrap(), [1], "{workers} workers");
         until("nobody serves any more", || client.refresh() == State::Absent);
     }
@@ -132,8 +132,8 @@ fn a_stopping_server_closes_the_session_of_a_parked_client() {
 fn a_server_that_stops_wakes_a_parked_watcher() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 3)).unwrap();
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     let watcher = park(move || (cache.wait_for_change(None).unwrap(), cache));
     fixture.close();
     let (found, cache) = watcher.join().unwrap();

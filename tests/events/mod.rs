@@ -7,8 +7,8 @@ use bellwire::{
     Subscriber,
 };
 
-use crate::support::guard::{PATIENCE, until};
-use crate::support::test_server::{Dir, patient, patient_server};
+use crate::support::guard::{TEST_TIMEOUT, until};
+use crate::support::test_server::{Dir, client_config, server_config};
 
 /// Numbered texts.
 struct News;
@@ -41,7 +41,7 @@ impl Provider {
 
     fn in_dir(dir: Dir) -> Self {
         let mut builder =
-            Server::builder_with(&dir.run_dir, patient_server(ServerConfig::default()));
+            Server::builder_with(&dir.run_dir, server_config(ServerConfig::default()));
         let publisher = builder.events::<News>(DEPTH).unwrap();
         let server = builder.start().unwrap();
         Self { dir, server, publisher }
@@ -79,7 +79,7 @@ fn subscriber<E: Event>(run_dir: &RunDir, start: Start) -> Subscriber<E> {
     Subscriber::with_config(
         run_dir,
         start,
-        patient().backoff((PATIENCE / 60_000, PATIENCE / 6_000)),
+        client_config().backoff((TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000)),
     )
 }
 
@@ -92,7 +92,7 @@ fn text(sequence: u64, len: usize) -> Vec<u8> {
 /// The next event's number, once it is there.
 #[track_caller]
 fn next(subscriber: &mut Subscriber<News>) -> u64 {
-    match subscriber.next(Some(PATIENCE)).unwrap() {
+    match subscriber.next(Some(TEST_TIMEOUT)).unwrap() {
         Some(Delivery::Event { sequence, event }) => {
             assert!(event == text(sequence, event.len()), "event {sequence}");
             sequence
@@ -170,7 +170,7 @@ fn a_subscriber_overrun_before_a_ring_was_replaced_counts_missed_events_of_both_
     let mut missed = 0;
     let mut last = 0;
     while last < 60_000 {
-        match subscriber.next(Some(PATIENCE)).unwrap() {
+        match subscriber.next(Some(TEST_TIMEOUT)).unwrap() {
             Some(Delivery::Event { sequence, .. }) => {
                 assert_eq!(sequence, last + missed + 1);
                 (last, missed) = (sequence, 0);
@@ -202,9 +202,9 @@ fn a_malformed_event_is_reported_with_its_sequence_and_the_next_one_arrives() {
     let mut subscriber = subscriber::<Numbers>(provider.run_dir(), Start::Oldest);
     provider.send(1, 9);
     provider.send(1, 8);
-    let error = subscriber.next(Some(PATIENCE)).unwrap_err();
+    let error = subscriber.next(Some(TEST_TIMEOUT)).unwrap_err();
     assert!(matches!(error, SubscribeError::Malformed { sequence: 1, .. }), "{error}");
-    let found = subscriber.next(Some(PATIENCE)).unwrap();
+    let found = subscriber.next(Some(TEST_TIMEOUT)).unwrap();
     assert_eq!(found, Some(Delivery::Event { sequence: 2, event: 2 }));
 }
 
@@ -223,7 +223,7 @@ fn many_threads_publish_and_every_event_has_its_own_number() {
             });
         }
         for expected in 1..=8_000 {
-            match subscriber.next(Some(PATIENCE)).unwrap() {
+            match subscriber.next(Some(TEST_TIMEOUT)).unwrap() {
                 Some(Delivery::Event { sequence, event }) => {
                     assert_eq!(sequence, expected);
                     assert!(event.iter().all(|byte| *byte == event[0]));

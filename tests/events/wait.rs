@@ -8,10 +8,10 @@ use bellwire::{
 };
 
 use super::{News, Provider, next, subscriber, text};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::park;
 use crate::support::services::{Numbers, numbers};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 #[test]
 fn a_parked_subscriber_is_woken_by_an_event() {
@@ -36,7 +36,7 @@ fn a_publication_that_panics_still_rings_for_the_events_before_it() {
     catch_unwind(AssertUnwindSafe(|| provider.publisher.send_all(texts))).unwrap_err();
     let since = Instant::now();
     assert_eq!(waiter.join().unwrap(), [1, 2]);
-    assert!(since.elapsed() < PATIENCE / 2, "found them when the wait ended");
+    assert!(since.elapsed() < TEST_TIMEOUT / 2, "found them when the wait ended");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_wait_takes_nothing_and_ends_in_time() {
     assert_eq!(subscriber.next(short).unwrap(), None);
     provider.send(2, 10);
     for _ in 0..3 {
-        assert!(subscriber.wait(Some(PATIENCE)).unwrap());
+        assert!(subscriber.wait(Some(TEST_TIMEOUT)).unwrap());
     }
     assert_eq!([next(&mut subscriber), next(&mut subscriber)], [1, 2]);
     assert!(!subscriber.wait(short).unwrap());
@@ -76,7 +76,7 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
     assert_ne!(subscriber.state(), State::Ready);
     let provider = Provider::in_dir(dir);
     provider.send(3, 10);
-    assert_eq!(subscriber.next(Some(PATIENCE)).unwrap(), Some(Delivery::Restarted));
+    assert_eq!(subscriber.next(Some(TEST_TIMEOUT)).unwrap(), Some(Delivery::Restarted));
     assert_eq!([(); 3].map(|()| next(&mut subscriber)), [1, 2, 3], "from the oldest on");
 }
 
@@ -85,12 +85,12 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
 fn waits_for_an_absent_provider_end_when_one_starts() {
     let dir = Dir::new();
     let hour = Duration::from_secs(3600);
-    let config = patient().backoff((hour, hour));
+    let config = client_config().backoff((hour, hour));
     let mut subscriber =
         Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config.clone());
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     let follower = park(move || next(&mut subscriber));
-    let watcher = park(move || cache.wait_for_change(Some(PATIENCE)).unwrap());
+    let watcher = park(move || cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap());
     let mut builder = Server::builder(&dir.run_dir);
     let events = builder.events::<News>(1 << 16).unwrap();
     let snapshots = builder.publish::<Numbers>().unwrap();

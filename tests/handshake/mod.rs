@@ -7,9 +7,9 @@ use bellwire::{Client, ErrorKind, RefuseCode, RunDir, ServerConfig, Service};
 use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versions};
 use bellwire_core::{Geometry, Limits};
 
-use crate::support::guard::{patience, until};
+use crate::support::guard::{test_deadline, until};
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, TestServer, patient, provide};
+use crate::support::test_server::{Dir, TestServer, client_config, provide};
 use crate::support::transport::endpoint::{self, Endpoint};
 use crate::support::transport::pass::{Channel, ReceiveError};
 use crate::support::transport::{Os, prelude::*};
@@ -38,7 +38,7 @@ fn encode(message: &Message) -> Vec<u8> {
 
 fn connect(run_dir: &RunDir) -> Channel {
     let service = Client::<Echo>::SERVICE;
-    endpoint::connect_trusting(run_dir.path(), service, &[], Some(patience())).unwrap()
+    endpoint::connect_trusting(run_dir.path(), service, &[], Some(test_deadline())).unwrap()
 }
 
 /// The next message; `None` when the other end is closed.
@@ -51,7 +51,7 @@ fn receive(channel: &Channel) -> Option<Message> {
                 return Some(message.unwrap());
             }
             Err(ReceiveError::WouldBlock) => {
-                assert!(Os::wait_any(&[channel.arrived()], Some(patience())).unwrap());
+                assert!(Os::wait_any(&[channel.arrived()], Some(test_deadline())).unwrap());
             }
             Err(ReceiveError::Closed) => return None,
             Err(error) => panic!("{error}"),
@@ -154,7 +154,7 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
         endpoint
     };
     let endpoint = bind();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let error = thread::scope(|scope| {
         let call = scope.spawn(|| client.call(&vec![1]).unwrap_err());
         let rogue = loop {
@@ -171,7 +171,7 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
     assert!(error.to_string().contains(part), "{error}");
     drop(endpoint);
     let _server = provide::<Echo>(&dir.run_dir, echo);
-    let mut again = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut again = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(again.call(&vec![1]).unwrap(), [1]);
 }
 

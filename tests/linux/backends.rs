@@ -7,10 +7,10 @@ use bellwire::{
 };
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::park;
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, TestServer, patient, patient_server, provide_with};
+use crate::support::test_server::{Dir, TestServer, client_config, provide_with, server_config};
 
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
@@ -103,12 +103,12 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
     const ROUNDS: u8 = 20;
     each(|config| {
         let spin = SpinPolicy::NEVER;
-        let fixture = TestServer::with(config.spin(spin).handshake_timeout(PATIENCE));
+        let fixture = TestServer::with(config.spin(spin).handshake_timeout(TEST_TIMEOUT));
         let run_dir = fixture.run_dir();
         thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(move || {
-                    let connect = |_| Client::<Echo>::with_config(run_dir, patient());
+                    let connect = |_| Client::<Echo>::with_config(run_dir, client_config());
                     let mut clients: Vec<_> = (0..EACH).map(connect).collect();
                     for round in 0..ROUNDS {
                         let mut tickets = Vec::new();
@@ -117,7 +117,7 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
                         }
                         for (client, ticket) in clients.iter_mut().zip(tickets) {
                             let session = client.session().unwrap();
-                            let (answered, answer) = session.wait_reply(PATIENCE).unwrap();
+                            let (answered, answer) = session.wait_reply(TEST_TIMEOUT).unwrap();
                             assert_eq!((answered, answer.unwrap()), (ticket, vec![round]));
                         }
                     }
@@ -152,9 +152,9 @@ fn a_server_that_is_killed_is_gone_for_its_clients() {
         let dir = Dir::new();
         let role = format!("backend {}", config.backend);
         let mut server = Process::start(&role, &dir.run_dir);
-        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
-        let mut idle = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut idle = Client::<Echo>::with_config(&dir.run_dir, client_config());
         idle.connect().unwrap();
         server.kill();
         let failed = idle.session().unwrap().call(&vec![2]);
@@ -172,7 +172,7 @@ fn a_server_that_is_killed_is_gone_for_its_clients() {
 pub(crate) fn serve(mut parent: Parent, backend: &str) {
     let all = [Backend::Epoll, Backend::IoUring];
     let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
-    let config = patient_server(ServerConfig::default().backend(backend));
+    let config = server_config(ServerConfig::default().backend(backend));
     let _server = provide_with::<Echo>(&RunDir::from_environment(), config, echo);
     parent.tell("ready");
     while parent.hear().is_some() {}

@@ -8,7 +8,7 @@ use bellwire_observe::{Counter, Counters, Scanner, SeenSession};
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::services::{Echo, Hold, Moody};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// The sessions of a service with this server.
 fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession> {
@@ -52,7 +52,7 @@ fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
 fn both_pages_of_a_session_show_the_counters_of_both_ends() {
     let dir = Dir::new();
     let server = Process::start("server 1", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, client_config());
     for mood in [Moody::ANSWER, Moody::ANSWER, Moody::FAIL, Moody::PANIC] {
         let _ = client.call(&mood);
     }
@@ -80,7 +80,7 @@ fn both_pages_of_a_session_show_the_counters_of_both_ends() {
 fn waits_and_failed_ends_are_visible_while_they_last() {
     let dir = Dir::new();
     let mut server = Process::start("server 1", &dir.run_dir);
-    let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     for at in 0..3 {
         session.submit(&at).unwrap();
@@ -115,7 +115,7 @@ fn waits_and_failed_ends_are_visible_while_they_last() {
 fn lanes_that_grow_and_fill_are_seen() {
     let dir = Dir::new();
     let server = Process::start("server 0", &dir.run_dir);
-    let config = patient().lane(patient().lane.stream_from(None));
+    let config = client_config().lane(client_config().lane.stream_from(None));
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     for len in [10, 100_000, 10] {
         assert_eq!(client.call(&vec![3; len]).unwrap().len(), len);
@@ -140,7 +140,7 @@ fn lanes_that_grow_and_fill_are_seen() {
 fn the_timed_calls_stand_for_all() {
     let dir = Dir::new();
     let _server = Process::start("server 0", &dir.run_dir);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     for _ in 0..20_000 {
         client.call(&vec![1; 8]).unwrap();
     }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use bellwire::{CallError, Client, Executed, State};
 
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, patience};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline};
 use crate::support::parked::{Thread, once_parked};
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 use crate::support::transport::{Os, prelude::*};
 
 fn client(dir: &Dir) -> Client<Echo> {
-    Client::with_config(&dir.run_dir, patient())
+    Client::with_config(&dir.run_dir, client_config())
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn every_client_that_waits_is_served_once_a_provider_listens() {
                     scope.spawn(move || {
                         let mut client = client(dir);
                         begins.send(Thread::this()).unwrap();
-                        let session = client.wait_available(PATIENCE).unwrap();
+                        let session = client.wait_available(TEST_TIMEOUT).unwrap();
                         assert_eq!(session.call(&vec![7]).unwrap(), [7]);
                         Instant::now()
                     })
@@ -53,7 +53,7 @@ fn every_client_that_waits_is_served_once_a_provider_listens() {
     let none = late.wait_available(Duration::from_millis(20)).unwrap_err();
     assert!(matches!(none, CallError::Deadline { executed: Executed::No }), "{none}");
     let _server = Process::start("server", &dir.run_dir);
-    assert!(late.wait_available(PATIENCE).is_ok());
+    assert!(late.wait_available(TEST_TIMEOUT).is_ok());
     assert!(late.wait_available(Duration::ZERO).is_ok(), "it has a session");
 }
 
@@ -63,7 +63,7 @@ fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
     let mut client = client(&dir);
     let canceller = client.canceller().unwrap();
     let from_elsewhere = once_parked(move || canceller.cancel());
-    let cancelled = client.wait_available(PATIENCE).unwrap_err();
+    let cancelled = client.wait_available(TEST_TIMEOUT).unwrap_err();
     assert!(matches!(cancelled, CallError::Cancelled { executed: Executed::No }), "{cancelled}");
     from_elsewhere.join().unwrap();
 }
@@ -78,12 +78,12 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     loop {
         // It answers the handshake without being asked again, so there may be a session already.
         if let Ok(fd) = client.as_arrival_fd() {
-            assert!(Os::wait_any(&[fd], Some(patience())).unwrap(), "nobody is told");
+            assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap(), "nobody is told");
         }
         if client.refresh() == State::Ready {
             break;
         }
-        assert!(guard.elapsed() < PATIENCE, "no session");
+        assert!(guard.elapsed() < TEST_TIMEOUT, "no session");
     }
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
 }
@@ -98,8 +98,8 @@ fn an_event_loop_learns_of_each_start_of_a_provider() {
         let mut server = Process::start("server", &dir.run_dir);
         let guard = Instant::now();
         while client.refresh() != State::Ready {
-            assert!(guard.elapsed() < PATIENCE, "nobody is told");
-            let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(patience()));
+            assert!(guard.elapsed() < TEST_TIMEOUT, "nobody is told");
+            let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(test_deadline()));
             assert!(waited.unwrap(), "nothing comes");
         }
         assert!(client.as_arrival_fd().is_err(), "there is a session");

@@ -6,13 +6,13 @@ use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::parked::park;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 #[test]
 fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Hold>::with_config(&dir.run_dir, client_config());
     client.connect().unwrap();
     let caller = park(move || {
         let failed = client.call(&7);
@@ -33,9 +33,9 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
     let dir = Dir::new();
     // Without workers a held handler blocks the reactor: nothing else is taken.
     let mut server = Process::start("server", &dir.run_dir);
-    let mut echo = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut echo = Client::<Echo>::with_config(&dir.run_dir, client_config());
     echo.call(&vec![1]).unwrap();
-    let mut hold = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut hold = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let ticket = hold.connect().unwrap().submit(&7).unwrap();
     assert_eq!(server.hear(), "came 7");
     let caller = park(move || echo.call(&vec![2]));
@@ -53,7 +53,7 @@ fn a_restarted_provider_is_found_by_refresh() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    let config = patient().backoff(backoff);
+    let config = client_config().backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     assert_eq!(client.refresh(), State::Ready);

@@ -5,13 +5,13 @@ use bellwire::{
 use crate::support::child::Process;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
-use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
+use crate::support::test_server::{Dir, client_config, reconcile, reconcile_session};
 
 #[test]
 fn calls_cross_between_processes_and_both_ends_count_them() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     client.connect().unwrap();
     let max = Geometry::DEFAULT.max_payload();
     for len in (0..=max).step_by(509).chain([max]) {
@@ -32,7 +32,7 @@ fn calls_cross_between_processes_and_both_ends_count_them() {
 fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, client_config());
     let error = client.call(&Moody::FAIL).unwrap_err();
     match &error {
         // No control characters of another process on a terminal.
@@ -53,11 +53,11 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
 fn a_malformed_request_runs_no_handler_and_a_malformed_answer_has_its_position() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<MoodyBytes>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<MoodyBytes>::with_config(&dir.run_dir, client_config());
     let error = client.call(&b"five!".to_vec()).unwrap_err();
     assert!(matches!(error, CallError::Declined { status: Status::Malformed }), "{error}");
     assert_eq!((error.kind(), error.executed()), (ErrorKind::Malformed, Executed::No));
-    let mut client = Client::<MoodyNumber>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<MoodyNumber>::with_config(&dir.run_dir, client_config());
     let error = client.call(&Moody::ANSWER).unwrap_err();
     let CallError::Malformed(malformed) = &error else { panic!("{error}") };
     assert_eq!((malformed.at, malformed.len), (4, 4));
@@ -69,7 +69,7 @@ fn a_malformed_request_runs_no_handler_and_a_malformed_answer_has_its_position()
 #[test]
 fn an_absent_provider_is_a_state_and_the_error_of_a_call() {
     let dir = Dir::new();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(client.refresh(), State::Absent);
     let error = client.call(&vec![1]).unwrap_err();
     assert!(
@@ -89,7 +89,7 @@ fn a_second_provider_of_a_name_is_refused_as_taken() {
         matches!(taken, ServeError::Taken { service } if service.as_str() == "echo"),
         "{taken}"
     );
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(client.call(&vec![1]).unwrap(), [1], "the first is not disturbed");
     first.ask("stop");
     first.kill();

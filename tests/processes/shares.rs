@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use bellwire::{Client, ServerConfig};
 
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::Hold;
-use crate::support::test_server::{Dir, TestServer, patient, provide_with};
+use crate::support::test_server::{Dir, TestServer, client_config, provide_with};
 
 #[test]
 fn workers_take_turns_by_client_however_many_sessions_one_has() {
@@ -49,7 +49,7 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
     let server = provide_with::<Hold>(&dir.run_dir, ServerConfig::default(), move |_, who| {
         tell.send(who).unwrap();
         if who == OWN {
-            released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            released.lock().unwrap().recv_timeout(TEST_TIMEOUT).unwrap();
         }
         let until = Instant::now() + Duration::from_micros(200);
         while Instant::now() < until {}
@@ -60,10 +60,10 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
         greedy.tell("ask 0");
         assert_eq!(greedy.hear(), "asked");
     }
-    let mut own = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut own = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let session = own.connect().unwrap();
     session.submit(&OWN).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(OWN));
+    assert_eq!(told.recv_timeout(TEST_TIMEOUT), Ok(OWN));
     // All of these are there before the next handler runs.
     greedy.tell(&format!("ask-all {EACH}"));
     assert_eq!(greedy.hear(), "asked");
@@ -72,7 +72,7 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
     }
     release.send(()).unwrap();
     let all = (1 + SESSIONS) * EACH;
-    let order: Vec<u64> = (0..all).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+    let order: Vec<u64> = (0..all).map(|_| told.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
     let last = order.iter().position(|&request| request == OWN + EACH).unwrap();
     // One of each, and what a turn and a share begin once more.
     assert!(last <= 4 * EACH as usize, "{order:?}");

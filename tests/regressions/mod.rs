@@ -3,7 +3,7 @@
 use bellwire::{CallError, Client};
 
 use crate::support::services::Echo;
-use crate::support::test_server::{TestServer, patient, reconcile_session};
+use crate::support::test_server::{TestServer, client_config, reconcile_session};
 
 /// A session's socket is closed by the reaper, a moment after the session: in between it is readable for ever.
 #[test]
@@ -25,7 +25,7 @@ fn closed_sessions_do_not_keep_the_reactor_awake() {
 fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
     const REQUESTS: u64 = 50_000;
     let fixture = TestServer::open();
-    let mut client: Client<Echo> = fixture.client_with(patient());
+    let mut client: Client<Echo> = fixture.client_with(client_config());
     let session = client.session().unwrap();
     let (mut sent, mut answered) = (0, 0);
     while answered < REQUESTS {

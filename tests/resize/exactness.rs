@@ -14,12 +14,12 @@ use bellwire::{
 };
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::patience;
+use crate::support::guard::test_deadline;
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
 use crate::support::services::services;
 use crate::support::test_server::{
-    Dir, Reconciled, patient, provide_with, reconcile, reconcile_session,
+    Dir, Reconciled, client_config, provide_with, reconcile, reconcile_session,
 };
 use crate::support::transport::{Os, clock, prelude::*};
 
@@ -86,8 +86,8 @@ impl Plan {
         let [ours, theirs] = [limits(), limits()];
         // Each doorbell comes in its turn.
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
-        let client = patient().doorbell(doorbells[seed as usize % 3]).lane(
-            patient()
+        let client = client_config().doorbell(doorbells[seed as usize % 3]).lane(
+            client_config()
                 .lane
                 .size(dice.pick(&lanes).min(theirs.max_lane))
                 .limits(ours)
@@ -320,7 +320,7 @@ impl<'a> ClientPlan<'a> {
         }
         if !self.session.arm().unwrap() {
             let fd = self.session.as_fd().unwrap();
-            assert!(Os::wait_any(&[fd], Some(patience())).unwrap());
+            assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap());
         }
         self.take();
     }
@@ -328,7 +328,7 @@ impl<'a> ClientPlan<'a> {
     fn take_or_yield(&mut self) {
         let mut guard = None;
         while !self.take() {
-            let guard = *guard.get_or_insert_with(patience);
+            let guard = *guard.get_or_insert_with(test_deadline);
             assert!(clock::now() < guard, "{} answers do not come", self.in_flight.len());
             std::thread::yield_now();
         }

@@ -5,7 +5,7 @@ use bellwire::{CallError, ErrorKind, Executed, Geometry, LimitOwner, Limits, Ses
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, Storage, submit};
 use crate::support::services::Echo;
-use crate::support::test_server::{TestServer, patient, reconcile_session};
+use crate::support::test_server::{TestServer, client_config, reconcile_session};
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
@@ -175,8 +175,8 @@ fn a_message_whose_lane_exceeds_the_limit_of_shared_memory_is_sent_in_parts_or_a
 fn a_lane_opens_within_both_limits_of_shared_memory_and_leaves_a_page() {
     let fixture = TestServer::open();
     let limits = Limits { max_shared_bytes_per_session: 16 << 10, ..Limits::default() };
-    let lane = patient().lane.size(Geometry::DEFAULT).limits(limits);
-    let mut client = fixture.client_with::<Echo>(patient().lane(lane));
+    let lane = client_config().lane.size(Geometry::DEFAULT).limits(limits);
+    let mut client = fixture.client_with::<Echo>(client_config().lane(lane));
     let session = client.connect().unwrap();
     let stats = session.stats();
     assert_eq!((stats.requests.size, stats.answers.size), (8 << 10, 8 << 10));
@@ -187,7 +187,7 @@ fn a_lane_opens_within_both_limits_of_shared_memory_and_leaves_a_page() {
 fn a_client_that_limits_shared_memory_below_a_page_and_a_lane_has_the_smallest_lane() {
     let fixture = TestServer::open();
     let limits = Limits { max_shared_bytes_per_session: 0, ..Limits::default() };
-    let config = patient().lane(patient().lane.limits(limits));
+    let config = client_config().lane(client_config().lane.limits(limits));
     let mut client = fixture.client_with::<Echo>(config);
     let session = client.connect().unwrap();
     assert_eq!(session.stats().requests.size, 4 << 10);

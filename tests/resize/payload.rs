@@ -8,7 +8,7 @@ use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, Storage, number, submit};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::test_server::{Dir, patient, provide, reconcile_session};
+use crate::support::test_server::{Dir, client_config, provide, reconcile_session};
 
 #[test]
 fn one_call_site_serves_few_bytes_and_many() {
@@ -36,7 +36,7 @@ fn no_bytes_at_all_travel_in_every_way() {
     }
     let dir = Dir::new();
     let _server = provide::<Mirror>(&dir.run_dir, |_, request| Ok(request));
-    let mut client = Client::<Mirror>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Mirror>::with_config(&dir.run_dir, client_config());
     for empty in [Payload::from(vec![]), Payload::build_from(0, 0, |_| {}).unwrap()] {
         assert_eq!(&*client.call(&empty).unwrap(), b"");
         // What was received in a memfd is sent on as bytes: it is another process's memfd.
@@ -82,7 +82,7 @@ fn a_received_payload_outlives_its_session_and_its_provider() {
     // Its process, too.
     let dir = Dir::new();
     let mut server = Process::start("blobs", &dir.run_dir);
-    let config = patient();
+    let config = client_config();
     let mut client = Client::<Blobs>::with_config(&dir.run_dir, config);
     let answer = client.call(&sealed).unwrap();
     server.kill();

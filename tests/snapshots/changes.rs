@@ -4,9 +4,9 @@ use bellwire::{Publisher, Refreshed, Server, Snapshot, SnapshotCache};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Numbers, OutOfOrder};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// A list of words, of which a change says the new values. `N` makes services of it that do not share their counts.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl<const N: usize> Fixture<N> {
 
     /// A reader that has the newest generation.
     fn reader(&self) -> SnapshotCache<Words<N>> {
-        let mut cache = SnapshotCache::with_config(&self.dir.run_dir, patient());
+        let mut cache = SnapshotCache::with_config(&self.dir.run_dir, client_config());
         self.takes(&mut cache, false);
         cache
     }
@@ -112,7 +112,7 @@ impl<const N: usize> Fixture<N> {
     /// Has a reader take the newest generation, and asserts how it did.
     #[track_caller]
     fn takes(&self, cache: &mut SnapshotCache<Words<N>>, is_told: bool) {
-        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
         let current = cache.current().unwrap();
         assert_eq!(current.generation(), self.publisher.generation());
         assert_eq!(current.index().was_told, is_told);
@@ -185,7 +185,7 @@ fn a_generation_without_a_delta_is_taken_as_a_whole() {
     }
     // A malformed one is told of by nobody, and the next one neither.
     fixture.publisher.publish(&[1, 2, 3]).unwrap();
-    assert!(cache.refresh_within(PATIENCE).is_err());
+    assert!(cache.refresh_within(TEST_TIMEOUT).is_err());
     fixture.publish(1);
     fixture.takes(&mut cache, false);
     fixture.publish(2);
@@ -200,14 +200,14 @@ fn deltas_of_a_successor_are_not_applied_to_the_predecessors_snapshot() {
     fixture.takes(&mut cache, true);
     let Fixture { dir, server, .. } = fixture;
     server.stop();
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable);
     // Its third generation is what the reader would be told of next.
     let mut fixture = Fixture::<4>::in_dir(dir, 40);
     for word in 0..3 {
         fixture.publish(word);
     }
     until("it finds the successor", || {
-        cache.refresh_within(PATIENCE).unwrap() == Refreshed::Changed
+        cache.refresh_within(TEST_TIMEOUT).unwrap() == Refreshed::Changed
     });
     let current = cache.current().unwrap();
     assert!(!current.index().was_told && current.bytes() == fixture.bytes());
@@ -235,8 +235,8 @@ fn a_provider_that_was_killed_has_changed_nothing() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
-    let mut cache = SnapshotCache::<FollowedNumbers>::with_config(&dir.run_dir, patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    let mut cache = SnapshotCache::<FollowedNumbers>::with_config(&dir.run_dir, client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     server.kill();
     until("it notices", || {
         let found = cache.refresh().unwrap();

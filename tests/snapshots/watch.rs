@@ -4,10 +4,10 @@ use std::time::Duration;
 use bellwire::{CallError, RefreshError, Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::parked::park;
 use crate::support::services::{Numbers, numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 #[test]
 fn one_publication_wakes_the_watchers_of_two_processes() {
@@ -49,7 +49,7 @@ fn watch(
     mut cache: SnapshotCache<Numbers>,
 ) -> thread::JoinHandle<(Result<Refreshed, String>, SnapshotCache<Numbers>)> {
     park(move || {
-        let found = cache.wait_for_change(Some(PATIENCE));
+        let found = cache.wait_for_change(Some(TEST_TIMEOUT));
         (found.map_err(|error| error.to_string()), cache)
     })
 }
@@ -57,8 +57,8 @@ fn watch(
 #[test]
 fn a_parked_watcher_is_woken_by_a_publication() {
     let fixture = TestServer::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let (found, cache) = watcher.join().unwrap();
@@ -69,8 +69,8 @@ fn a_parked_watcher_is_woken_by_a_publication() {
 #[test]
 fn a_parked_watcher_learns_at_once_of_a_malformed_snapshot() {
     let fixture = TestServer::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
     fixture.numbers.publish(&[1; 20]).unwrap();
     let (found, mut cache) = watcher.join().unwrap();
@@ -83,7 +83,7 @@ fn a_parked_watcher_learns_at_once_of_a_malformed_snapshot() {
 #[test]
 fn a_watch_ends_at_its_timeout_with_the_current_state() {
     let fixture = TestServer::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
     let short = Some(Duration::from_millis(500));
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Empty);
     fixture.numbers.publish(&numbers(1, 1)).unwrap();
@@ -96,17 +96,17 @@ fn a_watch_ends_at_its_timeout_with_the_current_state() {
 #[test]
 fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
     let fixture = TestServer::open();
-    let backoff = (PATIENCE, PATIENCE);
-    let config = patient().backoff(backoff);
+    let backoff = (TEST_TIMEOUT, TEST_TIMEOUT);
+    let config = client_config().backoff(backoff);
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), config);
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Empty);
     let canceller = cache.canceller().unwrap();
     let watcher = watch(cache);
     canceller.cancel();
     let (found, mut cache) = watcher.join().unwrap();
     assert!(found.unwrap_err().contains("cancelled"));
     fixture.close();
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable);
     let watcher = watch(cache);
     canceller.cancel();
     let (found, mut cache) = watcher.join().unwrap();

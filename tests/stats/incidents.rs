@@ -8,9 +8,9 @@ use bellwire::{
     ServerConfig, StatsClient, Token, User,
 };
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// A server that reports incidents, and passes them on.
 fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
@@ -25,7 +25,7 @@ fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
 }
 
 fn with_token(token: u8) -> ClientConfig {
-    patient().token(Token::new([token; 16]))
+    client_config().token(Token::new([token; 16]))
 }
 
 fn is_refused(dir: &Dir, config: ClientConfig) {
@@ -41,7 +41,7 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     let (server, told) = server(&dir, config);
     is_refused(&dir, with_token(2));
     // While the server runs, and before any query.
-    let incident = told.recv_timeout(PATIENCE).expect("it is told");
+    let incident = told.recv_timeout(TEST_TIMEOUT).expect("it is told");
     assert!(incident.at >= before && incident.at <= SystemTime::now(), "{incident:?}");
     assert_eq!((incident.number, incident.suppressed), (0, 0));
     assert_eq!(incident.cause.kind(), IncidentKind::Refused);
@@ -107,12 +107,12 @@ fn a_lane_that_has_grown_to_its_limit_is_reported_once() {
     let mut config = ServerConfig::default().lane(LaneConfig::default().stream_from(None));
     config.lane.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();
     let (server, told) = server(&dir, config);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let long = vec![7; 30_000];
     for _ in 0..3 {
         assert_eq!(client.call(&long).unwrap(), long);
     }
-    let incident = told.recv_timeout(PATIENCE).expect("it is told");
+    let incident = told.recv_timeout(TEST_TIMEOUT).expect("it is told");
     assert_eq!(incident.cause, IncidentCause::AtLimit { bytes: 64 * 1024 });
     drop(client);
     assert_eq!(server.stop().at_limit, 1);

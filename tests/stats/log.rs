@@ -5,8 +5,8 @@ use std::time::Duration;
 use bellwire::{Client, ServerConfig};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::support::guard::PATIENCE;
-use crate::support::test_server::{Dir, patient, provide_with};
+use crate::support::guard::TEST_TIMEOUT;
+use crate::support::test_server::{Dir, client_config, provide_with};
 
 /// A service that no other test of this process serves.
 struct Logged;
@@ -63,11 +63,11 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     let dir = Dir::new();
     let config = ServerConfig::default().stats_every(Some(Duration::from_millis(20)));
     let _server = provide_with::<Logged>(&dir.run_dir, config, |_, number| Ok(number));
-    let mut client = Client::<Logged>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Logged>::with_config(&dir.run_dir, client_config());
     for number in 0..3 {
         assert_eq!(client.call(&number).unwrap(), number);
     }
-    let next = || lines.recv_timeout(PATIENCE).expect("a line in time");
+    let next = || lines.recv_timeout(TEST_TIMEOUT).expect("a line in time");
     let mut since = 0;
     loop {
         let (level, line) = next();
@@ -85,7 +85,7 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     let (_, line) = next();
     assert!(line.contains("accepted=3(+0) answered=3(+0) refused=0(+0)"), "{line}");
     // What happens is logged in between.
-    let error = Client::<Newer>::with_config(&dir.run_dir, patient()).connect().unwrap_err();
+    let error = Client::<Newer>::with_config(&dir.run_dir, client_config()).connect().unwrap_err();
     assert_eq!(error.kind(), bellwire::ErrorKind::Refused);
     let (level, line) = loop {
         let (level, line) = next();

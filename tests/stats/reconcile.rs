@@ -4,10 +4,10 @@ use bellwire::{CallError, Client, Executed, LaneConfig, Limits, ServerConfig, Sn
 
 use super::agree;
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::once_parked;
 use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 fn with_worker() -> TestServer {
     TestServer::with(ServerConfig::default().workers(1))
@@ -97,7 +97,7 @@ fn an_answer_that_was_not_taken_is_in_flight_until_it_is_abandoned() {
 #[test]
 fn batches_growth_and_attachments_are_counted_alike() {
     let fixture = TestServer::open();
-    let config = patient().lane(patient().lane.attach_from(Some(100_000)));
+    let config = client_config().lane(client_config().lane.attach_from(Some(100_000)));
     let mut client = fixture.client_with::<Echo>(config);
     let session = client.session().unwrap();
     for _ in 0..3 {
@@ -125,8 +125,8 @@ fn batches_growth_and_attachments_are_counted_alike() {
 #[test]
 fn calls_that_are_not_sent_are_counted_apart() {
     let fixture = with_worker();
-    let config = patient().lane(
-        patient()
+    let config = client_config().lane(
+        client_config()
             .lane
             .limits(Limits { max_lane: bellwire::Geometry::DEFAULT, ..Limits::default() }),
     );
@@ -158,11 +158,15 @@ fn calls_that_are_not_sent_are_counted_apart() {
 #[test]
 fn a_snapshot_that_is_not_published_yet_is_refused() {
     let fixture = TestServer::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-    until("a board", || matches!(cache.refresh_within(PATIENCE), Ok(bellwire::Refreshed::Empty)));
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+    until("a board", || {
+        matches!(cache.refresh_within(TEST_TIMEOUT), Ok(bellwire::Refreshed::Empty))
+    });
     cache.wait_for_change(Some(Duration::ZERO)).unwrap();
     fixture.numbers.publish(&crate::support::services::numbers(1, 4)).unwrap();
-    until("a snapshot", || cache.refresh_within(PATIENCE).is_ok_and(|_| cache.current().is_some()));
+    until("a snapshot", || {
+        cache.refresh_within(TEST_TIMEOUT).is_ok_and(|_| cache.current().is_some())
+    });
     drop(cache);
     let stats = fixture.close();
     assert_eq!((stats.attaches_sent, stats.errors), (1, 0));
@@ -188,7 +192,7 @@ fn requests_of_a_client_that_dies_are_counted_as_lost() {
 fn a_server_that_dies_leaves_every_request_accounted_for() {
     let dir = Dir::new();
     let mut server = Process::start("server 1", &dir.run_dir);
-    let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     let kept = session.submit(&1).unwrap();
     assert_eq!(server.hear(), "came 1");

@@ -5,12 +5,12 @@ use bellwire::{
 
 use crate::support::guard::until;
 use crate::support::services::{Echo, Moody, Numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 const OBSERVERS: &str = "bellwire-stats";
 
 fn observer(fixture: &TestServer, service: ServiceName) -> StatsClient {
-    StatsClient::open(fixture.run_dir(), service, &patient()).unwrap()
+    StatsClient::open(fixture.run_dir(), service, &client_config()).unwrap()
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_method_that_is_not_served_is_refused_as_ever() {
         type Response = ();
     }
     let fixture = TestServer::open();
-    let mut client = Client::<Newer>::with_config(fixture.run_dir(), patient());
+    let mut client = Client::<Newer>::with_config(fixture.run_dir(), client_config());
     let refused = client.call(&()).unwrap_err();
     assert!(matches!(refused, CallError::Refused { code: RefuseCode::Service, .. }), "{refused}");
     until("it is counted", || fixture.service::<Echo>().handshakes_failed == 1);

@@ -5,7 +5,7 @@ use bellwire::{Client, ClientConfig, Payload, Server, ServerConfig, ServerStats,
 use crate::support::blobs::{BlobStore, Settings, Storage, number};
 use crate::support::gate::{Arrivals, Gate};
 use crate::support::pattern;
-use crate::support::test_server::{Dir, Reconciled, patient_server};
+use crate::support::test_server::{Dir, Reconciled, server_config};
 
 /// A provider of blobs, in this process.
 pub(crate) struct BlobServer {
@@ -33,7 +33,7 @@ impl BlobServer {
     ) -> Self {
         let dir = Dir::new();
         let store = Arc::new(BlobStore::default());
-        let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
+        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
         let serve = builder.serve::<S>(move |_, request| {
             if let Some(gate) = &gate {
                 gate.pass(request.len() as u64);

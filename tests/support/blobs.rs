@@ -11,7 +11,7 @@ use bellwire::{
 use super::child::Parent;
 use super::pattern;
 use super::roles::tell_stats;
-use super::test_server::{patient, patient_server, provide_with};
+use super::test_server::{client_config, provide_with, server_config};
 use crate::support::guard::until;
 use crate::support::services::services;
 
@@ -134,7 +134,7 @@ impl Settings {
     }
 
     pub(crate) fn client(&self) -> ClientConfig {
-        let config = patient();
+        let config = client_config();
         let lane = self.lane_config(&config.lane, config.lane.max_learned);
         let doorbell = self.doorbell(config.doorbell);
         config.doorbell(doorbell).lane(lane)
@@ -154,7 +154,7 @@ pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMu
     let store = BlobStore::default();
     let server = provide_with::<Blobs>(
         &RunDir::from_environment(),
-        patient_server(settings.server()),
+        server_config(settings.server()),
         move |_, request| store.answer(&request),
     );
     parent.tell("ready");

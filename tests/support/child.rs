@@ -7,7 +7,7 @@ use std::thread;
 
 use bellwire::RunDir;
 
-use super::guard::{PATIENCE, scaled};
+use super::guard::{TEST_TIMEOUT, scaled};
 use super::spawn::spawn;
 
 /// Which role a process plays, and with what; empty in the test process itself.
@@ -69,7 +69,7 @@ impl Process {
     /// The next line; `None` when the process ended.
     #[track_caller]
     pub(crate) fn try_hear(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(scaled(PATIENCE)) {
+        match self.lines.recv_timeout(scaled(TEST_TIMEOUT)) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("the process says nothing"),

@@ -1,7 +1,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::guard::PATIENCE;
+use super::guard::TEST_TIMEOUT;
 
 /// Holds handlers until it is opened, and reports arrivals.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ pub(crate) struct Arrivals(Receiver<u64>);
 impl Arrivals {
     /// Waits for the next one.
     pub(crate) fn next(&self) -> u64 {
-        self.0.recv_timeout(PATIENCE).expect("nobody comes to the gate")
+        self.0.recv_timeout(TEST_TIMEOUT).expect("nobody comes to the gate")
     }
 
     /// Arrivals that were not yet queried.

@@ -11,12 +11,12 @@ use bellwire_core::Instant;
 use super::transport::clock;
 
 /// For one event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// By what this machine's speed is measured: hand-overs between two threads, with computing between them.
 const HAND_OVERS: u32 = 40;
 const STEPS: u64 = 25_000;
-/// What that takes at most on the machine where [`PATIENCE`] was chosen: two processors, idle, a test build.
+/// What that takes at most on the machine where [`TEST_TIMEOUT`] was chosen: two processors, idle, a test build.
 const USUAL: Duration = Duration::from_millis(20);
 /// An emulated processor is some 20 times slower.
 const MAX_SLOWNESS: u32 = 30;
@@ -25,8 +25,8 @@ const MAX_SLOWNESS: u32 = 30;
 static SLOWNESS: LazyLock<u32> = LazyLock::new(|| slowness(measured()));
 
 /// When what must happen has not happened.
-pub(crate) fn patience() -> Instant {
-    clock::now().after(scaled(PATIENCE))
+pub(crate) fn test_deadline() -> Instant {
+    clock::now().after(scaled(TEST_TIMEOUT))
 }
 
 /// A time that is enough on a usual machine, as long on this one as it is slower: for guards of many steps, such as a whole
@@ -38,7 +38,7 @@ pub(crate) fn scaled(usual: Duration) -> Duration {
 /// Polls until it is true, where no event signals it.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let guard = patience();
+    let guard = test_deadline();
     while !is_true() {
         assert!(clock::now() < guard, "never: {what}");
         thread::yield_now();
@@ -72,5 +72,5 @@ fn a_machine_that_is_slower_waits_longer_and_not_for_ever() {
     assert_eq!(slowness(USUAL), 1);
     assert_eq!(slowness(USUAL * 5 / 2), 3);
     assert_eq!(slowness(Duration::MAX), MAX_SLOWNESS);
-    assert!(scaled(PATIENCE) >= PATIENCE);
+    assert!(scaled(TEST_TIMEOUT) >= TEST_TIMEOUT);
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::blobs::{self, Settings};
 use super::child::Parent;
 use super::gate::Gate;
-use super::guard::PATIENCE;
+use super::guard::TEST_TIMEOUT;
 use super::services::{Echo, Numbers, numbers};
-use super::test_server::{patient, patient_server, serve_all};
+use super::test_server::{client_config, serve_all, server_config};
 use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or ends it.
@@ -31,7 +31,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     let gate = Gate::new(move |who| voice.tell(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
     let config = ServerConfig::default().workers(workers);
-    let mut builder = Server::builder_with(&run_dir, patient_server(config));
+    let mut builder = Server::builder_with(&run_dir, server_config(config));
     builder.inherit_sockets().unwrap();
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
@@ -96,7 +96,7 @@ fn call(mut parent: Parent) {
     while let Some(line) = parent.hear() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["open"] => {
-                let mut client = Client::with_config(&run_dir, patient());
+                let mut client = Client::with_config(&run_dir, client_config());
                 client.call(&vec![1; 8]).unwrap();
                 clients.push(client);
                 parent.tell("opened");
@@ -113,7 +113,8 @@ fn call(mut parent: Parent) {
                 parent.tell("called");
             }
             ["ask", times] => {
-                let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
+                let mut client =
+                    Client::<super::services::Hold>::with_config(&run_dir, client_config());
                 let session = client.connect().unwrap();
                 for at in 0..times.parse().unwrap() {
                     session.submit(&at).unwrap();
@@ -130,7 +131,8 @@ fn call(mut parent: Parent) {
                 parent.tell("asked");
             }
             ["post", times] => {
-                let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
+                let mut client =
+                    Client::<super::services::Hold>::with_config(&run_dir, client_config());
                 let session = client.connect().unwrap();
                 parent.tell("posts");
                 for at in 0..times.parse().unwrap() {
@@ -140,7 +142,8 @@ fn call(mut parent: Parent) {
                 parent.tell("posted");
             }
             ["hold", who] => {
-                let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
+                let mut client =
+                    Client::<super::services::Hold>::with_config(&run_dir, client_config());
                 let answer = client.call(&who.parse().unwrap());
                 parent.tell(&format!("{answer:?}"));
             }
@@ -152,9 +155,9 @@ fn call(mut parent: Parent) {
 /// Waits for changes, and reports each.
 fn watch(parent: Parent) {
     let run_dir = RunDir::from_environment();
-    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
-    let _ = cache.refresh_within(PATIENCE).unwrap();
+    let _ = cache.refresh_within(TEST_TIMEOUT).unwrap();
     parent.tell("ready");
     // The parent sends nothing: only its end is noticed.
     let ended = Arc::new(Mutex::new(parent));

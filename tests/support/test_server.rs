@@ -8,7 +8,7 @@ use bellwire::{
 use tempfile::TempDir;
 
 use super::gate::{Arrivals, Gate, OpenAtEnd};
-use super::guard::{PATIENCE, scaled, until};
+use super::guard::{TEST_TIMEOUT, scaled, until};
 use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
 
 /// A run dir of its own.
@@ -92,7 +92,7 @@ impl TestServer {
         // All tests of this process provide the same services: one must not learn from another.
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
+        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap().into();
         Self { gate: OpenAtEnd(Some(gate)), server, dir, numbers, arrivals }
@@ -104,7 +104,7 @@ impl TestServer {
 
     /// A client with an open session.
     pub(crate) fn client<S: Service>(&self) -> Client<S> {
-        self.client_with(patient())
+        self.client_with(client_config())
     }
 
     pub(crate) fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
@@ -221,17 +221,17 @@ pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
 
 /// Leaves clients time for the handshake on any machine, unless the test sets a time for it: one that is emulated, or Wine, may
 /// keep a client from running for seconds.
-pub(crate) fn patient_server(config: ServerConfig) -> ServerConfig {
+pub(crate) fn server_config(config: ServerConfig) -> ServerConfig {
     match config.handshake_timeout == ServerConfig::default().handshake_timeout {
-        true => config.handshake_timeout(scaled(PATIENCE)),
+        true => config.handshake_timeout(scaled(TEST_TIMEOUT)),
         false => config,
     }
 }
 
 /// A client's configuration that no busy machine upsets, and that learns from no other test.
-pub(crate) fn patient() -> ClientConfig {
+pub(crate) fn client_config() -> ClientConfig {
     let max_learned_lane = Geometry::DEFAULT;
-    let (timeout, connect_timeout) = (scaled(PATIENCE), scaled(PATIENCE));
+    let (timeout, connect_timeout) = (scaled(TEST_TIMEOUT), scaled(TEST_TIMEOUT));
     ClientConfig::default()
         .timeout(timeout)
         .connect_timeout(connect_timeout)

@@ -302,7 +302,7 @@ fn memory_that_is_opened_again_through_its_owners_proc_cannot_be_written() {
     let dir = Dir::new();
     let mut owner = Process::start("server", &dir.run_dir);
     let mut good =
-        Client::<Echo>::with_config(&dir.run_dir, crate::support::test_server::patient());
+        Client::<Echo>::with_config(&dir.run_dir, crate::support::test_server::client_config());
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut attacker = Process::start("admission attacker", &dir.run_dir);
     let told = attacker.ask(&format!("owner {}", owner.pid()));

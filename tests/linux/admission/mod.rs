@@ -17,7 +17,7 @@ use crate::support::child::Parent;
 use crate::support::guard::until;
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{patient, patient_server};
+use crate::support::test_server::{client_config, server_config};
 use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, User};
 use bellwire_core::Word;
 
@@ -89,7 +89,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
             continue;
         }
         let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
-        let config = patient().trusted(trusted);
+        let config = client_config().trusted(trusted);
         let mut client = Client::<Echo>::with_config(&run_dir, config);
         let state = settled(&mut client);
         let told = match line.as_str() {
@@ -106,7 +106,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
 /// refusals.
 fn many_clients(run_dir: &RunDir, count: usize) -> String {
     let start = std::time::Instant::now();
-    let new = || Client::<Echo>::with_config(run_dir, patient());
+    let new = || Client::<Echo>::with_config(run_dir, client_config());
     let mut clients: Vec<_> = std::iter::repeat_with(new).take(count).collect();
     // The first refresh begins the handshake.
     let _: Vec<_> = clients.iter_mut().map(Client::refresh).collect();
@@ -146,7 +146,7 @@ fn start(run_dir: &RunDir) -> Result<Server, String> {
 }
 
 fn start_admitting(run_dir: &RunDir, admission: &Admission) -> Result<Server, String> {
-    let config = patient_server(ServerConfig::default().admission(admission.clone()));
+    let config = server_config(ServerConfig::default().admission(admission.clone()));
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Echo>(echo).map_err(|error| error.to_string())?;
     builder.start().map_err(|error| error.to_string())

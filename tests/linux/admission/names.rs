@@ -8,7 +8,7 @@ use bellwire::{Client, ErrorKind, RunDir, State};
 
 use super::{is_root, says, set_mode, settled, start};
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 fn path(run_dir: &RunDir, file: &str) -> PathBuf {
     run_dir.path().join(file)
@@ -21,7 +21,7 @@ fn is_refused(make: impl FnOnce(&RunDir), client: &str, server: &str) {
     make(&dir.run_dir);
     let socket = path(&dir.run_dir, "echo.sock");
     let before = fs::symlink_metadata(&socket).unwrap();
-    let mut connecting = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut connecting = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let State::Failed { kind, reason } = settled(&mut connecting) else { panic!("it connects") };
     assert_eq!(kind, ErrorKind::Refused, "{reason}");
     says(&reason, &["echo.sock", client]);

@@ -5,7 +5,7 @@ use bellwire::Client;
 use crate::support::child::Process;
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 const RACES: u32 = 1000;
 
@@ -26,7 +26,7 @@ fn a_thousand_races_for_one_name_never_make_two_owners() {
         assert!(loser.contains("\"echo\" is provided in this run dir already"), "{loser}");
         owned[usize::from(owners[1])] += 1;
         if race % 100 == 0 {
-            let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+            let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
             assert_eq!(client.call(&vec![1]).unwrap(), [1], "the owner is to be found");
         }
         for racer in &mut racers {

@@ -8,7 +8,7 @@ use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
 use super::{NOBODY, is_root, says, set_mode, settled};
 use crate::support::child::Process;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// A fixture whose run dir and socket another user can reach: only the server's own check remains.
 fn open_to_others(config: ServerConfig) -> TestServer {
@@ -112,7 +112,7 @@ fn a_client_with_a_wrong_token_is_refused_with_advice() {
     let fixture = TestServer::with(ServerConfig::default().token(token));
     let others = [None, Token::new([2; 16])];
     for token in others {
-        let config = patient().token(token);
+        let config = client_config().token(token);
         let mut client = Client::<Echo>::with_config(fixture.run_dir(), config);
         let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
         let whose = match token {
@@ -121,7 +121,7 @@ fn a_client_with_a_wrong_token_is_refused_with_advice() {
         };
         says(&reason, &[whose, "BELLWIRE_TOKEN"]);
     }
-    let mut good: Client<Echo> = fixture.client_with(patient().token(token));
+    let mut good: Client<Echo> = fixture.client_with(client_config().token(token));
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
     assert_eq!(fixture.close().handshakes_failed, 2);
@@ -137,7 +137,7 @@ fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     set_mode(dir.run_dir.path(), 0o1777);
     let mut squatter = Process::start("admission server nobody", &dir.run_dir);
     assert_eq!(squatter.ask("serve"), "serving");
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
     says(
         &reason,
@@ -163,11 +163,11 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     assert_eq!(squatter.ask("serve"), "serving");
     let socket = dir.run_dir.path().join("echo.sock");
     std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
     says(&reason, &["not a trusted provider", "it runs as uid 65534"]);
     // And with that user in its list it is one.
-    let config = patient().trusted(vec![User::from(NOBODY)]);
+    let config = client_config().trusted(vec![User::from(NOBODY)]);
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
     assert!(!matches!(settled(&mut trusting), State::Failed { .. }));
 }
@@ -187,7 +187,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     assert_eq!(daemon.ask("serve"), "serving");
     let connects = |mode| {
         set_mode(&path, mode);
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&run_dir, client_config());
         !matches!(settled(&mut client), State::Failed { .. })
     };
     let trusted = [0o755, 0o700].map(connects);
@@ -196,7 +196,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     let dir = Dir::new();
     let link = dir.run_dir.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let mut linked = Client::<Echo>::with_config(&RunDir::new(&link), patient());
+    let mut linked = Client::<Echo>::with_config(&RunDir::new(&link), client_config());
     let of_link = !matches!(settled(&mut linked), State::Failed { .. });
     daemon.kill();
     std::fs::remove_dir_all(&path).unwrap();

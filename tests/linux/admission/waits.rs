@@ -5,10 +5,10 @@ use tempfile::TempDir;
 
 use super::{is_root, says, set_mode};
 use crate::support::child::{Parent, Process};
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::parked::Thread;
 use crate::support::services::Echo;
-use crate::support::test_server::patient;
+use crate::support::test_server::client_config;
 
 const WHY: [&str; 2] = ["cannot be watched: Permission denied", "let this user read it"];
 
@@ -16,8 +16,8 @@ const WHY: [&str; 2] = ["cannot be watched: Permission denied", "let this user r
 pub(super) fn wait(parent: &Parent, run_dir: &RunDir) {
     let Thread(thread) = Thread::this();
     parent.tell(&thread.unwrap().display().to_string());
-    let mut client = Client::<Echo>::with_config(run_dir, patient());
-    let waited = client.wait_available(PATIENCE);
+    let mut client = Client::<Echo>::with_config(run_dir, client_config());
+    let waited = client.wait_available(TEST_TIMEOUT);
     let told = waited.map_or_else(|error| error.to_string(), |_| "ready".to_owned());
     parent.tell(&told);
 }

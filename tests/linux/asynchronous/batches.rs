@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{client, in_each_runtime, settled};
 use crate::support::services::{Echo, Hold, Moody};
-use crate::support::test_server::{Dir, TestServer, patient, provide, provide_with};
+use crate::support::test_server::{Dir, TestServer, client_config, provide, provide_with};
 
 /// What became of each item.
 fn in_short<R: std::fmt::Debug>(
@@ -43,7 +43,8 @@ fn an_item_that_has_no_room_in_the_message_fails_alone() {
         let least = Limits { max_lane: Geometry::new(4096).unwrap(), ..Limits::default() };
         for limits in [Limits { max_message: 2000, ..Limits::default() }, least] {
             let lane = Geometry::new(4096).unwrap();
-            let config = patient().lane(patient().lane.limits(limits).size(lane).max_learned(lane));
+            let config = client_config()
+                .lane(client_config().lane.limits(limits).size(lane).max_learned(lane));
             let client = AsyncClient::<Echo>::with_config(fixture.run_dir(), config);
             let items = [vec![1; 700], vec![2; 5000], vec![3; 800], vec![4; 1500], vec![5; 9]];
             let answers = client.call_batch(&items).await.unwrap();

@@ -8,14 +8,14 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::{fill, in_each_runtime, settled, until};
 use crate::support::services::Hold;
-use crate::support::test_server::{TestServer, patient};
+use crate::support::test_server::{TestServer, client_config};
 
 const LEAST: u64 = 4096;
 
 /// A session with a full lane, whose provider's only thread is held; and the task that waits for the answers.
 async fn full(fixture: &TestServer) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
     let lane = Geometry::new(LEAST).unwrap();
-    let config = patient().lane(patient().lane.size(lane).max_learned(lane));
+    let config = client_config().lane(client_config().lane.size(lane).max_learned(lane));
     let client = AsyncClient::<Hold>::with_config(fixture.run_dir(), config);
     let session = client.connect().await.unwrap();
     let mut calls = fill(&session).await;
@@ -82,12 +82,12 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         assert_eq!(before.unsent, 2, "the lane was found full twice");
         let fails = session.backpressure(Backpressure::Fail).call(&1).await;
         assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
-        let patient = session.backpressure(Backpressure::Wait);
+        let waiting = session.backpressure(Backpressure::Wait);
         // Dropped after it was polled once.
-        assert!(tokio::time::timeout(Duration::ZERO, patient.call(&2)).await.is_err());
+        assert!(tokio::time::timeout(Duration::ZERO, waiting.call(&2)).await.is_err());
         let soon = Duration::from_millis(5);
-        let late = patient.call_within(&3, soon).await.map(|_| ());
-        let late_batch = patient.call_batch_within(&[4, 5], soon).await.map(|_| ());
+        let late = waiting.call_within(&3, soon).await.map(|_| ());
+        let late_batch = waiting.call_batch_within(&[4, 5], soon).await.map(|_| ());
         for late in [late, late_batch] {
             assert!(
                 matches!(late, Err(CallError::Deadline { executed: Executed::No })),
@@ -96,7 +96,7 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         }
         let stats = session.stats();
         assert_eq!((stats.unsent, stats.made), (6, before.made));
-        drop(patient);
+        drop(waiting);
         fixture.release();
         calls.join_all().await;
         settled(&session);
@@ -109,8 +109,8 @@ fn backpressure_grow_proceeds_while_other_tasks_wait_for_room() {
         let fixture = TestServer::open();
         let (session, calls) = full(&fixture).await;
         let sent = session.stats().made;
-        let patient = session.backpressure(Backpressure::Wait);
-        let mut waits = pin!(async move { patient.call(&7).await });
+        let waiting = session.backpressure(Backpressure::Wait);
+        let mut waits = pin!(async move { waiting.call(&7).await });
         // Polled once, before any task wants to grow.
         assert!(tokio::time::timeout(Duration::ZERO, &mut waits).await.is_err());
         let grows = tokio::spawn({

@@ -25,9 +25,9 @@ use tokio::task::JoinSet;
 
 use crate::support::child::{Parent, Process};
 use crate::support::gate::{Arrivals, Gate};
-use crate::support::guard::{PATIENCE, patience, scaled};
+use crate::support::guard::{TEST_TIMEOUT, scaled, test_deadline};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, Reconciled, patient, provide_with};
+use crate::support::test_server::{Dir, Reconciled, client_config, provide_with};
 
 /// Runs a test in a runtime of one thread, and in one of two.
 #[track_caller]
@@ -37,7 +37,7 @@ fn in_each_runtime(test: impl AsyncFn()) {
         runtime.block_on(async {
             // Dropped by a panic if it hangs, which releases the handlers that it holds.
             let mut test = pin!(test());
-            tokio::time::timeout(scaled(PATIENCE), &mut test).await.expect("it hangs");
+            tokio::time::timeout(scaled(TEST_TIMEOUT), &mut test).await.expect("it hangs");
         });
     }
 }
@@ -52,7 +52,7 @@ fn several() -> Runtime {
 
 /// Polls until it is true, and yields to other tasks.
 async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let guard = patience();
+    let guard = test_deadline();
     while !is_true() {
         assert!(clock::now() < guard, "never: {what}");
         tokio::task::yield_now().await;
@@ -84,7 +84,7 @@ fn client<S: Service>(run_dir: &RunDir) -> AsyncClient<S>
 where
     S::Response: Send,
 {
-    AsyncClient::with_config(run_dir, patient())
+    AsyncClient::with_config(run_dir, client_config())
 }
 
 /// A provider that answers at once, and 0 when the gate is opened.

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use super::{client, in_each_runtime, until};
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 const SOON: Duration = Duration::from_millis(10);
 
@@ -43,7 +43,7 @@ fn posts_of_tasks_are_handled_however_they_travel() {
             let refused = session.post_batch(&too_many).await.unwrap_err();
             assert!(matches!(refused, CallError::TooManyItems { .. }), "{refused}");
             posts += 1;
-            session.flush(PATIENCE).await.unwrap();
+            session.flush(TEST_TIMEOUT).await.unwrap();
             let stats = session.stats();
             assert_eq!((stats.posts_taken, stats.posts_lost, stats.in_flight), (posts, 0, 0));
             assert_eq!((stats.made, stats.answered, stats.unsent), (posts + 5, 5, 1));
@@ -57,19 +57,19 @@ fn a_flush_waits_only_for_posts_made_before_it() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
         let session = held(&fixture).await;
-        session.flush(PATIENCE).await.unwrap();
+        session.flush(TEST_TIMEOUT).await.unwrap();
         session.post(&1).await.unwrap();
         let late = session.flush(SOON).await.unwrap_err();
         assert!(matches!(late, CallError::Deadline { .. }), "{late}");
         let waits = session.clone();
-        let mut first = Box::pin(async move { waits.flush(PATIENCE).await });
+        let mut first = Box::pin(async move { waits.flush(TEST_TIMEOUT).await });
         assert!(timeout(Duration::ZERO, &mut first).await.is_err());
         session.post(&2).await.unwrap();
         // Whoever drops one does not disturb the others.
-        assert!(timeout(SOON, session.flush(PATIENCE)).await.is_err());
+        assert!(timeout(SOON, session.flush(TEST_TIMEOUT)).await.is_err());
         let second = tokio::spawn({
             let session = session.clone();
-            async move { session.flush(PATIENCE).await }
+            async move { session.flush(TEST_TIMEOUT).await }
         });
         tokio::task::yield_now().await;
         fixture.release();
@@ -99,13 +99,13 @@ fn a_post_that_is_dropped_while_it_waits_for_room_is_not_sent() {
         let mut last = Box::pin(waits.post(&number));
         assert!(timeout(Duration::ZERO, &mut last).await.is_err());
         // It waits beside one that waits for room.
-        let mut flush = Box::pin(waits.flush(PATIENCE));
+        let mut flush = Box::pin(waits.flush(TEST_TIMEOUT));
         assert!(timeout(SOON, &mut flush).await.is_err());
         fixture.release();
         flush.await.unwrap();
         last.await.unwrap();
         sent += 1;
-        waits.flush(PATIENCE).await.unwrap();
+        waits.flush(TEST_TIMEOUT).await.unwrap();
         let stats = session.stats();
         assert_eq!((stats.made, stats.posts_taken, stats.unsent), (sent, sent, 2));
         until("all are handled", || fixture.stats().posted == sent).await;
@@ -118,7 +118,7 @@ fn a_flush_ends_though_a_call_waits_for_an_answer_to_be_sent() {
     in_each_runtime(async || {
         let dir = Dir::new();
         let mut server = Process::start("server 1", &dir.run_dir);
-        let config = patient().max_in_flight(1);
+        let config = client_config().max_in_flight(1);
         let client = AsyncClient::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().await.unwrap();
         let mut calls = pin!(async { tokio::join!(session.call(&1), session.call(&2)) });
@@ -129,7 +129,7 @@ fn a_flush_ends_though_a_call_waits_for_an_answer_to_be_sent() {
             // It does not wait behind the second call, as a post would.
             let grows = session.backpressure(Backpressure::Grow);
             grows.post(&3).await.unwrap();
-            let mut flush = pin!(session.flush(PATIENCE));
+            let mut flush = pin!(session.flush(TEST_TIMEOUT));
             assert!(timeout(SOON, &mut flush).await.is_err());
             drop(stopped);
             flush.await.unwrap();
@@ -151,7 +151,7 @@ fn a_killed_provider_ends_a_flush_and_leaves_the_unconsumed_posts() {
         for number in 1..=7 {
             session.post(&number).await.unwrap();
         }
-        let mut flush = pin!(session.flush(PATIENCE));
+        let mut flush = pin!(session.flush(TEST_TIMEOUT));
         assert!(timeout(SOON, &mut flush).await.is_err());
         server.kill();
         assert_eq!(flush.await.unwrap_err().kind(), ErrorKind::PeerGone);

@@ -12,9 +12,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, Semaphore};
 
 use super::{current, several};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::services;
-use crate::support::test_server::{Dir, Reconciled, patient};
+use crate::support::test_server::{Dir, Reconciled, client_config};
 
 services! {
     /// What its handler does depends on the number.
@@ -91,7 +91,7 @@ impl Waiting {
     }
 
     fn client(&self) -> Client<Waits> {
-        Client::with_config(&self.dir.run_dir, patient())
+        Client::with_config(&self.dir.run_dir, client_config())
     }
 
     fn close(self) -> ServerStats {
@@ -101,7 +101,7 @@ impl Waiting {
 
 /// The next answer.
 fn reply(session: &mut Session<Waits>) -> Result<u64, CallError> {
-    session.wait_reply(PATIENCE)?.1
+    session.wait_reply(TEST_TIMEOUT)?.1
 }
 
 #[test]
@@ -124,7 +124,7 @@ services! {
 fn a_deadline_that_passes_ends_the_handler_and_the_call_that_it_waits_for() {
     let fixture = Waiting::open(ServerConfig::default());
     let run_dir = &fixture.dir.run_dir;
-    let asked = Arc::new(AsyncClient::<Waits>::with_config(run_dir, patient()));
+    let asked = Arc::new(AsyncClient::<Waits>::with_config(run_dir, client_config()));
     let mut builder = Server::builder(run_dir);
     let entered = fixture.runtime.enter();
     let relay = move |_: Caller, number: u64| {
@@ -134,7 +134,7 @@ fn a_deadline_that_passes_ends_the_handler_and_the_call_that_it_waits_for() {
     builder.serve_async::<Relays, _>(relay).unwrap();
     drop(entered);
     let relays = builder.start().unwrap();
-    let mut client = Client::<Relays>::with_config(run_dir, patient());
+    let mut client = Client::<Relays>::with_config(run_dir, client_config());
     let mut limit = Duration::from_millis(20);
     // At the first ones, the request may not have come so far.
     while fixture.begun.try_recv().is_err() {
@@ -142,7 +142,7 @@ fn a_deadline_that_passes_ends_the_handler_and_the_call_that_it_waits_for() {
         assert!(matches!(late, CallError::Deadline { .. }), "{late}");
         limit *= 2;
     }
-    assert_eq!(fixture.dropped.recv_timeout(PATIENCE).unwrap(), HOLD, "while it waited");
+    assert_eq!(fixture.dropped.recv_timeout(TEST_TIMEOUT).unwrap(), HOLD, "while it waited");
     assert_eq!(client.call(&7).unwrap(), 8);
     drop(client);
     relays.stop();
@@ -171,7 +171,7 @@ fn a_future_that_fails_or_panics_fails_its_call_alone() {
     assert!(matches!(failed, CallError::Handler { code: Some(7), .. }), "{failed}");
     assert_eq!(answers.next().unwrap().unwrap(), 4);
     session.post(&5).unwrap();
-    session.flush(PATIENCE).unwrap();
+    session.flush(TEST_TIMEOUT).unwrap();
     assert_eq!(client.call(&7).unwrap(), 8);
     drop(client);
     until("the post is handled", || fixture.server.stats().posted == 1);
@@ -229,7 +229,7 @@ fn a_stopping_server_waits_for_its_futures_and_then_drops_the_rest() {
 #[test]
 fn a_call_fails_when_the_runtime_of_its_handler_ends() {
     let Waiting { dir, server, runtime, begun, gate, .. } = Waiting::open(ServerConfig::default());
-    let mut client = Client::<Waits>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Waits>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     session.submit(&HOLD).unwrap();
     assert_eq!(begun.recv().unwrap(), HOLD);
@@ -273,7 +273,7 @@ fn all_sessions_together_have_a_limit_and_one_that_ends_gives_its_futures_back()
             client.connect().unwrap().submit(&HOLD).unwrap();
         }
         for _ in 0..begun {
-            assert_eq!(fixture.begun.recv_timeout(PATIENCE).unwrap(), HOLD);
+            assert_eq!(fixture.begun.recv_timeout(TEST_TIMEOUT).unwrap(), HOLD);
         }
         client
     };
@@ -359,7 +359,7 @@ fn an_item_that_is_malformed_fails_alone() {
     let mut builder = Server::builder(&dir.run_dir);
     builder.serve_async::<Flags, _>(|_, flag| async move { Ok(!flag) }).unwrap();
     let server = builder.start().unwrap();
-    let mut client = Client::<Untrue>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Untrue>::with_config(&dir.run_dir, client_config());
     let mut answers = client.connect().unwrap().call_batch(&[1, 7, 0]).unwrap();
     assert!(!answers.next().unwrap().unwrap());
     let malformed = CallError::from(answers.next().unwrap().unwrap_err());

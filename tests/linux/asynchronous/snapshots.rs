@@ -12,15 +12,15 @@ use tokio::time::timeout;
 use super::in_each_runtime;
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, patience, scaled};
+use crate::support::guard::{TEST_TIMEOUT, scaled, test_deadline};
 use crate::support::services::{Numbers, numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// More bytes than are copied out of the ring: they come in memory of their own.
 const LONG: u64 = 40_000;
 
 fn cache(dir: &Dir) -> AsyncSnapshotCache<Numbers> {
-    AsyncSnapshotCache::with_config(&dir.run_dir, patient())
+    AsyncSnapshotCache::with_config(&dir.run_dir, client_config())
 }
 
 /// Waits for a change, which is this snapshot.
@@ -78,8 +78,9 @@ fn tasks_await_snapshots_over_the_death_of_their_provider() {
 fn a_wait_that_is_dropped_misses_nothing() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
-        let mut cache = AsyncSnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-        assert_eq!(cache.refresh_within(PATIENCE).await.unwrap(), Refreshed::Empty);
+        let mut cache =
+            AsyncSnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+        assert_eq!(cache.refresh_within(TEST_TIMEOUT).await.unwrap(), Refreshed::Empty);
         for generation in 1..50 {
             let dropped = timeout(Duration::ZERO, cache.wait_for_change()).await;
             assert!(dropped.is_err(), "{dropped:?}");
@@ -103,11 +104,11 @@ fn a_provider_that_does_not_answer_is_reported_once_and_its_answer_is_taken_late
         let dir = Dir::new();
         let mut server = Process::start("server", &dir.run_dir);
         server.ask("publish 1 10");
-        let config = patient().timeout(Duration::from_millis(300));
+        let config = client_config().timeout(Duration::from_millis(300));
         let mut cache = AsyncSnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
         let mut absent = AsyncSnapshotCache::<Numbers>::new(&Dir::new().run_dir);
-        assert_eq!(absent.refresh_within(PATIENCE).await.unwrap(), Refreshed::Unavailable);
-        assert_eq!(cache.refresh_within(PATIENCE).await.unwrap(), Refreshed::Changed);
+        assert_eq!(absent.refresh_within(TEST_TIMEOUT).await.unwrap(), Refreshed::Unavailable);
+        assert_eq!(cache.refresh_within(TEST_TIMEOUT).await.unwrap(), Refreshed::Changed);
         server.ask(&format!("publish 2 {LONG}"));
         let stopped = Stopped::new(&server);
         let short = Duration::from_millis(5);
@@ -125,17 +126,17 @@ fn a_provider_that_does_not_answer_is_reported_once_and_its_answer_is_taken_late
 fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::open();
-        let config = patient().doorbell(doorbell);
+        let config = client_config().doorbell(doorbell);
         let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), config);
         let next = |cache: &mut SnapshotCache<Numbers>| loop {
             if cache.refresh().unwrap() == Refreshed::Changed {
                 return;
             }
             if !cache.arm().unwrap() {
-                assert!(cache.refresh_due().is_none_or(|due| due < scaled(PATIENCE)));
+                assert!(cache.refresh_due().is_none_or(|due| due < scaled(TEST_TIMEOUT)));
                 let fd = cache.as_fd().unwrap();
                 assert!(
-                    poll::wait_readable(&[fd], Some(patience())).unwrap().any(),
+                    poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
                     "nobody rings"
                 );
             }
@@ -147,7 +148,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
                 // It is armed, as at the end of the last turn.
                 let fd = cache.as_fd().unwrap();
                 assert!(
-                    poll::wait_readable(&[fd], Some(patience())).unwrap().any(),
+                    poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
                     "{doorbell:?}: nobody rings for a new snapshot"
                 );
             }
@@ -166,7 +167,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
         fixture.close();
         // The end of the provider rings as well.
         let fd = cache.as_fd().unwrap();
-        assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+        assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
     }
 }
@@ -198,7 +199,7 @@ fn a_provider_that_publishes_without_a_pause_leaves_other_tasks_their_turns() {
         publisher.publish(b"another").unwrap();
         *ENDLESS.lock().unwrap() = Some(publisher);
         let _server = builder.start().unwrap();
-        let mut cache = AsyncSnapshotCache::<Endless>::with_config(&dir.run_dir, patient());
+        let mut cache = AsyncSnapshotCache::<Endless>::with_config(&dir.run_dir, client_config());
         let short = Duration::from_millis(50);
         assert_eq!(cache.refresh_within(short).await.unwrap(), Refreshed::Changed);
         let follows = tokio::spawn(async move {

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{client, gated, in_each_runtime, settled};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 const TASKS: u64 = 1000;
 const EACH: u64 = 10;
@@ -19,7 +19,7 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
             let dir = Dir::new();
             let config = ServerConfig::default().workers(3).max_in_flight(8192);
             let (server, gate, arrivals) = gated(&dir, config);
-            let config = patient().doorbell(doorbell);
+            let config = client_config().doorbell(doorbell);
             let session =
                 AsyncClient::<Hold>::with_config(&dir.run_dir, config).connect().await.unwrap();
 

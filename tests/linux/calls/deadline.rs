@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use bellwire::Client;
 use bellwire_memfd::{Linux, clock, prelude::*};
 
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -19,7 +19,7 @@ fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try
     let dir = Dir::new();
     // Its successor, by the same name, admits no client.
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = patient().connect_timeout(PATIENCE);
+    let config = client_config().connect_timeout(TEST_TIMEOUT);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let (tell, told) = channel();
     let (called, lived) = thread::scope(|scope| {

@@ -3,9 +3,9 @@ use std::os::fd::AsFd;
 use bellwire::{CallError, CloseReason, Doorbell, ServerConfig, Session};
 use bellwire_memfd::{clock, poll};
 
-use crate::support::guard::{patience, until};
+use crate::support::guard::{test_deadline, until};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{TestServer, patient, reconcile_session};
+use crate::support::test_server::{TestServer, client_config, reconcile_session};
 
 fn is_readable(session: &Session<Hold>) -> bool {
     let fd = session.as_fd().expect("a descriptor to poll");
@@ -13,14 +13,17 @@ fn is_readable(session: &Session<Hold>) -> bool {
 }
 
 fn sleep_until_readable(fd: &impl AsFd) {
-    assert!(poll::wait_readable(&[fd.as_fd()], Some(patience())).unwrap().any(), "nobody rings");
+    assert!(
+        poll::wait_readable(&[fd.as_fd()], Some(test_deadline())).unwrap().any(),
+        "nobody rings"
+    );
 }
 
 #[test]
 fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::with(ServerConfig::default().workers(1));
-        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
+        let mut client = fixture.client_with::<Hold>(client_config().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(session.try_reply().unwrap().is_none());
         let ticket = session.submit(&1).unwrap();
@@ -58,7 +61,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
 fn an_event_loop_learns_that_the_provider_is_gone() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::open();
-        let mut client = fixture.client_with::<Echo>(patient().doorbell(doorbell));
+        let mut client = fixture.client_with::<Echo>(client_config().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(!session.arm().unwrap());
         let fd = session.as_fd().unwrap().try_clone_to_owned().unwrap();
@@ -75,7 +78,7 @@ fn an_event_loop_learns_that_the_provider_is_gone() {
 #[test]
 fn arming_reports_an_answer_that_has_already_arrived() {
     let fixture = TestServer::open();
-    let config = patient().doorbell(Doorbell::Eventfd);
+    let config = client_config().doorbell(Doorbell::Eventfd);
     let mut client = fixture.client_with::<Echo>(config);
     let session = client.session().unwrap();
     let ticket = session.submit(&vec![1]).unwrap();
@@ -90,7 +93,7 @@ fn arming_reports_an_answer_that_has_already_arrived() {
 fn an_event_loop_may_take_one_answer_at_a_time() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let fixture = TestServer::with(ServerConfig::default().workers(1));
-        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
+        let mut client = fixture.client_with::<Hold>(client_config().doorbell(doorbell));
         let session = client.session().unwrap();
         let sent = [1, 2, 3].map(|number| session.submit(&number).unwrap());
         fixture.release();

@@ -11,7 +11,7 @@ use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::rogue::{RogueListener, RogueSession};
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, patient, provide};
+use crate::support::test_server::{Dir, client_config, provide};
 
 /// The same service, for a client that may ask twice.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ fn call_across<S: Service<Request = u64, Response = u64>>(
     let first = RogueListener::bind(&dir.run_dir, S::NAME);
     let run_dir = dir.run_dir.clone();
     let caller = thread::spawn(move || {
-        let mut client = Client::<S>::with_config(&run_dir, patient());
+        let mut client = Client::<S>::with_config(&run_dir, client_config());
         client.call(&5)
     });
     let mut session = first.open(1);
@@ -113,7 +113,7 @@ fn after_a_violation_nothing_is_sent_again_not_even_if_idempotent() {
 fn without_a_successor_the_first_error_is_returned() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<HoldTwice>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<HoldTwice>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     assert!(session.is_alive());
     server.kill();
@@ -127,7 +127,7 @@ fn without_a_successor_the_first_error_is_returned() {
 fn a_call_after_a_restart_runs_once_on_the_successor() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     server.kill();
     let successor = provide::<Echo>(&dir.run_dir, echo);

@@ -7,14 +7,14 @@ use bellwire::{ServerConfig, SpinPolicy};
 
 use crate::support::services::Echo;
 use crate::support::squeeze::forbid_here;
-use crate::support::test_server::{TestServer, patient};
+use crate::support::test_server::{TestServer, client_config};
 
 /// It sleeps on the word that the answer changes, and polls the others every 10 ms.
 #[test]
 fn without_futex_waitv_an_answer_is_noticed_at_once() {
     // Neither spins, so both sleep in each call.
     let fixture = TestServer::with(ServerConfig::default().spin(SpinPolicy::NEVER));
-    let config = patient().spin(SpinPolicy::NEVER);
+    let config = client_config().spin(SpinPolicy::NEVER);
     let mut client = fixture.client_with::<Echo>(config);
     let caller = thread::spawn(move || {
         forbid_here(libc::SYS_futex_waitv);

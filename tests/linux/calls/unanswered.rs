@@ -9,7 +9,7 @@ use bellwire_core::{Bell, Port};
 
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 #[test]
 fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {
@@ -17,7 +17,7 @@ fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let run_dir = dir.run_dir.clone();
     let caller = thread::spawn(move || {
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&run_dir, client_config());
         let session = client.connect().unwrap();
         let never = session.submit(&vec![]).unwrap();
         // The window counts from the oldest request that waits for its answer.
@@ -63,7 +63,7 @@ fn a_client_that_is_closed_for_a_violation_is_at_fault_and_does_not_try_again() 
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let run_dir = dir.run_dir.clone();
     let caller = thread::spawn(move || {
-        Client::<Echo>::with_config(&run_dir, patient()).call(&vec![1]).unwrap_err()
+        Client::<Echo>::with_config(&run_dir, client_config()).call(&vec![1]).unwrap_err()
     });
     let session = listener.open(1);
     let (own, peer) = (session.link.own(), session.link.peer());

@@ -10,10 +10,10 @@ use bellwire_memfd::{clock, poll};
 use tokio::runtime::Builder;
 
 use super::{News, dir, provider, text};
-use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline, until};
 use crate::support::kernel::{cpus, pin};
 use crate::support::services::Echo;
-use crate::support::test_server::{TestServer, patient, patient_server};
+use crate::support::test_server::{TestServer, client_config, server_config};
 
 /// Takes the next delivery as an event loop does, and counts how often it slept.
 fn next(subscriber: &mut Subscriber<News>, sleeps: &mut u32) -> Delivery<Vec<u8>> {
@@ -24,7 +24,10 @@ fn next(subscriber: &mut Subscriber<News>, sleeps: &mut u32) -> Delivery<Vec<u8>
         if !subscriber.arm().unwrap() {
             *sleeps += 1;
             let fd = subscriber.as_fd().unwrap();
-            assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any(), "nobody rings");
+            assert!(
+                poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
+                "nobody rings"
+            );
         }
     }
 }
@@ -33,7 +36,7 @@ fn next(subscriber: &mut Subscriber<News>, sleeps: &mut u32) -> Delivery<Vec<u8>
 fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = dir();
-        let config = patient().doorbell(doorbell);
+        let config = client_config().doorbell(doorbell);
         let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config);
         assert_eq!(subscriber.try_next().unwrap(), None);
         let run_dir = dir.run_dir.clone();
@@ -69,7 +72,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
         assert!(sleeps > 1, "{doorbell:?}: it never slept");
         // The end of the provider rings as well.
         let fd = subscriber.as_fd().unwrap();
-        assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+        assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         assert_eq!(subscriber.try_next().unwrap(), None);
         assert_ne!(subscriber.state(), State::Ready);
     }
@@ -80,8 +83,9 @@ fn a_subscriber_with_a_futex_has_no_descriptor() {
     let dir = dir();
     let (_server, publisher) = provider(&dir.run_dir);
     publisher.send(&text(1, 1)).unwrap();
-    let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, patient());
-    assert!(subscriber.next(Some(PATIENCE)).unwrap().is_some());
+    let mut subscriber =
+        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, client_config());
+    assert!(subscriber.next(Some(TEST_TIMEOUT)).unwrap().is_some());
     let error = subscriber.as_fd().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
@@ -107,7 +111,7 @@ fn tasks_await_events_over_the_end_of_their_provider() {
         });
         for number in 1..=200 {
             for subscriber in &mut subscribers {
-                let found = tokio::time::timeout(PATIENCE, subscriber.next()).await.unwrap();
+                let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
                 let event = Delivery::Event { sequence: number, event: text(number, 2) };
                 assert_eq!(found.unwrap(), event);
             }
@@ -125,9 +129,9 @@ fn tasks_await_events_over_the_end_of_their_provider() {
             (server, publisher)
         });
         for subscriber in &mut subscribers {
-            let found = tokio::time::timeout(PATIENCE, subscriber.next()).await.unwrap();
+            let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
             assert_eq!(found.unwrap(), Delivery::Restarted);
-            let found = tokio::time::timeout(PATIENCE, subscriber.next()).await.unwrap();
+            let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
             assert_eq!(found.unwrap(), Delivery::Event { sequence: 1, event: text(1, 2) });
             assert_eq!(subscriber.state(), State::Ready);
         }
@@ -143,14 +147,14 @@ fn a_provider_of_one_request_at_a_time_announces_the_next_event() {
     runtime.block_on(async {
         for most in [0, 1] {
             let dir = dir();
-            let config = patient_server(ServerConfig::default().max_in_flight(most));
+            let config = server_config(ServerConfig::default().max_in_flight(most));
             let mut builder = Server::builder_with(&dir.run_dir, config);
             let publisher = builder.events::<News>(super::DEPTH).unwrap();
             let server = builder.start().unwrap();
             let mut subscriber = AsyncSubscriber::<News>::new(&dir.run_dir, Start::Oldest);
             for number in 1..=3 {
                 publisher.send(&text(number, 2)).unwrap();
-                let found = tokio::time::timeout(PATIENCE, subscriber.next()).await.unwrap();
+                let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
                 let event = Delivery::Event { sequence: number, event: text(number, 2) };
                 assert_eq!(found.unwrap(), event);
                 // None comes.
@@ -169,7 +173,7 @@ fn a_waiting_client_gets_a_descriptor_even_if_its_provider_answers_at_once() {
         pin(&cpus()[..1]);
         let fixture = TestServer::open();
         for number in 1..=40 {
-            let mut client = Client::<Echo>::with_config(fixture.run_dir(), patient());
+            let mut client = Client::<Echo>::with_config(fixture.run_dir(), client_config());
             client.as_arrival_fd().unwrap();
             drop(client);
             // Until it sleeps.

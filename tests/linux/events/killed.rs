@@ -4,9 +4,9 @@ use bellwire::{Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
 
 use super::{News, dir, provider, text};
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Numbers, numbers};
-use crate::support::test_server::patient;
+use crate::support::test_server::client_config;
 
 /// Publishes events and snapshots as fast as it can, until it is killed.
 pub(crate) fn publish_for_ever(parent: &Parent) {
@@ -26,8 +26,8 @@ pub(crate) fn publish_for_ever(parent: &Parent) {
 #[test]
 fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts_the_others() {
     let dir = dir();
-    let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
-    let config = || patient().backoff(backoff);
+    let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+    let config = || client_config().backoff(backoff);
     let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config());
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config());
     let mut restarts = 0;
@@ -37,7 +37,7 @@ fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts
         let (mut last, mut got) = (None, 0);
         let mut is_killed = false;
         loop {
-            match subscriber.next(Some(PATIENCE)).unwrap() {
+            match subscriber.next(Some(TEST_TIMEOUT)).unwrap() {
                 Some(Delivery::Event { sequence, event }) => {
                     let words = 1 + usize::try_from(sequence % 37).unwrap();
                     assert!(event == text(sequence, words), "event {sequence} is not whole");
@@ -71,7 +71,7 @@ fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts
             if is_killed && subscriber.state() != bellwire::State::Ready {
                 break;
             }
-            if is_killed && !subscriber.wait(Some(PATIENCE / 600)).unwrap() {
+            if is_killed && !subscriber.wait(Some(TEST_TIMEOUT / 600)).unwrap() {
                 break;
             }
         }

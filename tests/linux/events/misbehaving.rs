@@ -14,9 +14,9 @@ use bellwire_memfd::region::OwnRegion;
 use zerocopy::IntoBytes;
 
 use super::{News, dir, provider, text};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::rogue::{RogueListener, RogueSession, encode};
-use crate::support::test_server::patient;
+use crate::support::test_server::client_config;
 
 const RING: BroadcastRing = BroadcastRing { number: 1, size: Geometry::SMALLEST };
 const NAME: ServiceName = ServiceName::constant("news");
@@ -49,9 +49,12 @@ fn pass(fd: &impl AsFd, session: &mut RogueSession, says: BroadcastRing) {
 fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation: Violation) {
     let dir = dir();
     let listener = RogueListener::bind(&dir.run_dir, "news");
-    let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
-    let mut subscriber =
-        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, patient().backoff(backoff));
+    let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+    let mut subscriber = Subscriber::<News>::with_config(
+        &dir.run_dir,
+        Start::Oldest,
+        client_config().backoff(backoff),
+    );
     let error = std::thread::scope(|scope| {
         let rogue = scope.spawn(|| {
             let mut session = listener.open(1);
@@ -80,7 +83,7 @@ fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation:
     drop(listener);
     let (_server, publisher) = provider(&dir.run_dir);
     publisher.send(&text(1, 1)).unwrap();
-    let found = std::iter::from_fn(|| subscriber.next(Some(PATIENCE)).unwrap());
+    let found = std::iter::from_fn(|| subscriber.next(Some(TEST_TIMEOUT)).unwrap());
     let event = Delivery::Event { sequence: 1, event: text(1, 1) };
     assert!(found.take(2).any(|delivery| delivery == event));
 }

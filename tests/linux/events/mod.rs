@@ -8,7 +8,7 @@ pub(crate) mod short;
 
 use bellwire::{Event, EventPublisher, RunDir, Server, ServerConfig};
 
-use crate::support::test_server::{Dir, patient_server};
+use crate::support::test_server::{Dir, server_config};
 
 /// Numbers, many times over.
 struct News;
@@ -21,7 +21,7 @@ impl Event for News {
 const DEPTH: u64 = 64 << 10;
 
 fn provider(run_dir: &RunDir) -> (Server, EventPublisher<News>) {
-    let mut builder = Server::builder_with(run_dir, patient_server(ServerConfig::default()));
+    let mut builder = Server::builder_with(run_dir, server_config(ServerConfig::default()));
     let publisher = builder.events::<News>(DEPTH).unwrap();
     (builder.start().unwrap(), publisher)
 }

@@ -5,9 +5,9 @@ use bellwire_memfd::poll;
 
 use super::{News, dir, provider, text};
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline, until};
 use crate::support::squeeze::Squeeze;
-use crate::support::test_server::patient;
+use crate::support::test_server::client_config;
 
 /// Publishes what it is told to, and lacks what it is told to lack.
 pub(crate) fn publish(mut parent: Parent, mut squeeze: Squeeze) {
@@ -33,12 +33,12 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
         let dir = dir();
         let mut provider = Process::start("news", &dir.run_dir);
         let mut ask = |line| assert_eq!(provider.ask(line), "ok");
-        let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
-        let config = patient().doorbell(Doorbell::Eventfd).backoff(backoff);
+        let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+        let config = client_config().doorbell(Doorbell::Eventfd).backoff(backoff);
         let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config);
         let next = |subscriber: &mut Subscriber<News>, number| {
             let event = Delivery::Event { sequence: number, event: text(number, 2) };
-            assert_eq!(subscriber.next(Some(PATIENCE)).unwrap(), Some(event));
+            assert_eq!(subscriber.next(Some(TEST_TIMEOUT)).unwrap(), Some(event));
         };
         let begun = if is_first { State::Connecting } else { State::Ready };
         ask("send");
@@ -46,7 +46,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
             // Its ring is not asked for before the handshake is over.
             assert_eq!(subscriber.try_next().unwrap(), None);
             let welcome = [subscriber.as_fd().unwrap()];
-            assert!(poll::wait_readable(&welcome, Some(patience())).unwrap().any());
+            assert!(poll::wait_readable(&welcome, Some(test_deadline())).unwrap().any());
         } else {
             next(&mut subscriber, 1);
         }
@@ -57,7 +57,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
             ask("send");
         }
         until("the ring is not passed, nor is a session opened", || {
-            assert_eq!(subscriber.next(Some(PATIENCE / 6_000)).unwrap(), None);
+            assert_eq!(subscriber.next(Some(TEST_TIMEOUT / 6_000)).unwrap(), None);
             subscriber.state() != State::Ready && subscriber.state() != State::Connecting
         });
         ask("nothing-in-flight");

@@ -7,22 +7,22 @@ use bellwire::Client;
 
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::parked::park;
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Nothing appears in the run dir when the same listener accepts again.
 #[test]
 fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
-            client.wait_available(PATIENCE).map(|_| ()).unwrap();
+            client.wait_available(TEST_TIMEOUT).map(|_| ()).unwrap();
         });
         for _ in 0..3 {
             drop(listener.accept());
@@ -38,7 +38,8 @@ fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
 fn a_client_dials_once_more_at_once_when_a_provider_closes_during_the_handshake() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let connect = || Client::<Echo>::with_config(&dir.run_dir, patient()).connect().map(|_| ());
+    let connect =
+        || Client::<Echo>::with_config(&dir.run_dir, client_config()).connect().map(|_| ());
     thread::scope(|scope| {
         let connecting = scope.spawn(connect);
         drop(listener.accept());
@@ -61,8 +62,8 @@ fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
     let run_dir = dir.run_dir.clone();
     // It waits for a WELCOME.
     let waiting = park(move || {
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
-        client.wait_available(PATIENCE).unwrap().call(&vec![7]).unwrap()
+        let mut client = Client::<Echo>::with_config(&run_dir, client_config());
+        client.wait_available(TEST_TIMEOUT).unwrap().call(&vec![7]).unwrap()
     });
     dying.kill();
     let _server = Process::start("server", &dir.run_dir);
@@ -75,7 +76,7 @@ fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
 fn a_task_that_waits_for_a_provider_tries_again_after_one_that_closed() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
     let client = bellwire::AsyncClient::<Echo>::with_config(&dir.run_dir, config);
     thread::scope(|scope| {
         let honest = scope.spawn(|| {
@@ -85,7 +86,7 @@ fn a_task_that_waits_for_a_provider_tries_again_after_one_that_closed() {
             listener.open(7)
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { client.wait_available(PATIENCE).await.map(|_| ()).unwrap() });
+        runtime.block_on(async { client.wait_available(TEST_TIMEOUT).await.map(|_| ()).unwrap() });
         honest.join().unwrap();
     });
 }

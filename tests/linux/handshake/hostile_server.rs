@@ -11,7 +11,7 @@ use crate::support::guard::{scaled, until};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, encode, welcome};
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient, provide};
+use crate::support::test_server::{Dir, client_config, provide};
 
 /// A client that has said HELLO to a rogue.
 pub(crate) struct RogueHandshake {
@@ -23,7 +23,7 @@ pub(crate) struct RogueHandshake {
 
 impl RogueHandshake {
     pub(crate) fn begin() -> Self {
-        Self::with(patient())
+        Self::with(client_config())
     }
 
     fn with(config: ClientConfig) -> Self {
@@ -157,7 +157,7 @@ fn a_server_that_closes_at_any_step_is_absent() {
 fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
     let connect_timeout = scaled(Duration::from_millis(20));
     for steps in 0..2 {
-        let mut exchange = RogueHandshake::with(patient().connect_timeout(connect_timeout));
+        let mut exchange = RogueHandshake::with(client_config().connect_timeout(connect_timeout));
         if steps > 0 {
             welcomes(&exchange.rogue, |_| {});
         }

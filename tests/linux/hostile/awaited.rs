@@ -120,16 +120,16 @@ fn an_awaited_request_of_a_leaving_client_is_not_counted_as_lost() {
 #[test]
 fn only_the_answer_of_an_awaited_request_is_never_overdue() {
     let unread_timeout = Some(Duration::from_millis(20));
-    let (fixture, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
-    ask_after(&mut patient, 1, 0);
-    assert_eq!(patient.answer(0), (Kind::Response, Status::Ok, 1));
-    patient.set(Word::Head, RECORD);
-    ask_after(&mut patient, 2, 1);
-    is_taken(&patient);
+    let (fixture, mut awaiting) = enter(ServerConfig::default().unread_timeout(unread_timeout));
+    ask_after(&mut awaiting, 1, 0);
+    assert_eq!(awaiting.answer(0), (Kind::Response, Status::Ok, 1));
+    awaiting.set(Word::Head, RECORD);
+    ask_after(&mut awaiting, 2, 1);
+    is_taken(&awaiting);
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(patient.answer(RECORD), (Kind::Response, Status::Ok, 2));
+    assert_eq!(awaiting.answer(RECORD), (Kind::Response, Status::Ok, 2));
     // Only now is it checked: a session that is overdue later was not checked before.
-    patient.sees(Word::WantData, patient.tail);
+    awaiting.sees(Word::WantData, awaiting.tail);
     let mut stalled = Rogue::connect(fixture.run_dir(), "numbers").open();
     ask_after(&mut stalled, 1, 0);
     assert_eq!(stalled.answer(0), (Kind::Response, Status::Ok, 1));
@@ -139,7 +139,7 @@ fn only_the_answer_of_an_awaited_request_is_never_overdue() {
     let close = RECORD * 2;
     assert_eq!(stalled.answer(close).0, Kind::Close);
     assert_eq!(
-        patient.link.peer().load(Word::Tail, Ordering::Acquire),
+        awaiting.link.peer().load(Word::Tail, Ordering::Acquire),
         close,
         "it is told nothing"
     );

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use crate::support::guard::until;
 use crate::support::rogue::{EndlessClient, Rogue, encode};
 use crate::support::services::{Echo, services};
-use crate::support::test_server::{Dir, TestServer, patient, provide};
+use crate::support::test_server::{Dir, TestServer, client_config, provide};
 
 fn header(kind: Kind, id: u64, len: u32) -> Header {
     Header::new(kind, Status::Ok, id, len)
@@ -51,7 +51,7 @@ fn a_kept_answer_that_no_lane_may_hold_still_arrives() {
     let dir = Dir::new();
     let _server = provide::<Bytes>(&dir.run_dir, |_, len| Ok(vec![7; len as usize]));
     let limits = Limits { max_shared_bytes_per_session: 40_960, ..Limits::default() };
-    let config = patient().lane(patient().lane.limits(limits));
+    let config = client_config().lane(client_config().lane.limits(limits));
     let mut client = Client::<Bytes>::with_config(&dir.run_dir, config);
     let session = client.connect().unwrap();
     let mut wanted =

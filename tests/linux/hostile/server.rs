@@ -13,11 +13,11 @@ use rustix::fs::SealFlags;
 
 use crate::misbehaving::impostor;
 use crate::misbehaving::passing::Passing;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::memory::SEALS;
 use crate::support::rogue::{RogueListener, RogueSession, encode, hello, service};
 use crate::support::services::{Echo, Numbers, OutOfOrder, numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 fn response(id: u64, len: u32) -> Header {
     Header::new(Kind::Response, Status::Ok, id, len)
@@ -35,7 +35,7 @@ impl RogueExchange {
     fn begin() -> Self {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "echo");
-        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
         let mut rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
         let session = client.session().unwrap();
         let ticket = session.submit(&b"first".to_vec()).unwrap();
@@ -118,7 +118,7 @@ fn passes(
 ) -> (Found, SnapshotCache<Numbers>, RogueSession) {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
-    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, client_config());
     let (found, rogue) = thread::scope(|scope| {
         let rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
@@ -127,12 +127,12 @@ fn passes(
             pass(&mut rogue, alter);
             rogue
         });
-        let mut found = cache.refresh_within(PATIENCE);
+        let mut found = cache.refresh_within(TEST_TIMEOUT);
         // The rogue may not have announced it yet.
         until("there is something", || {
             let empty = matches!(found, Ok(Refreshed::Empty));
             if empty {
-                found = cache.refresh_within(PATIENCE);
+                found = cache.refresh_within(TEST_TIMEOUT);
             }
             !empty
         });
@@ -242,7 +242,7 @@ fn a_snapshot_above_the_sessions_limit_or_without_its_one_descriptor_is_a_violat
 fn an_answer_in_the_lane_to_a_request_for_a_memfd() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
-    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, client_config());
     thread::scope(|scope| {
         let _rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
@@ -251,7 +251,7 @@ fn an_answer_in_the_lane_to_a_request_for_a_memfd() {
             rogue.put(response(1, 8), &[0; 8]);
             rogue
         });
-        until("it asks", || match cache.refresh_within(PATIENCE) {
+        until("it asks", || match cache.refresh_within(TEST_TIMEOUT) {
             Ok(found) => {
                 assert_eq!(found, Refreshed::Empty);
                 false
@@ -273,12 +273,12 @@ fn a_snapshot_request_answered_busy_or_stopping_is_repeated() {
         let run_dir = dir.run_dir.clone();
         let watcher = thread::spawn(move || {
             let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-            let config = patient().backoff(backoff);
+            let config = client_config().backoff(backoff);
             let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
             // It learns once that there is no snapshot, and then waits for one.
-            let mut found = cache.wait_for_change(Some(PATIENCE)).unwrap();
+            let mut found = cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap();
             if found == Refreshed::Unavailable {
-                found = cache.wait_for_change(Some(PATIENCE)).unwrap();
+                found = cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap();
             }
             (found, cache.current().map(|current| current.bytes().to_vec()))
         });

@@ -12,10 +12,10 @@ use bellwire_core::wire::{Header, Kind, Status, record_len};
 use bellwire_core::{PeerMemory, Port, Word};
 use bellwire_memfd::{clock, poll};
 
-use crate::support::guard::{patience, until};
+use crate::support::guard::{test_deadline, until};
 use crate::support::rogue::{RogueListener, RogueSession};
 use crate::support::services::Numbers;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// A pause is random below this: none of them ends during a test.
 const LONG: Duration = Duration::from_secs(1_000_000);
@@ -29,7 +29,7 @@ impl Event for Changes {
 }
 
 fn config(pause: Duration) -> ClientConfig {
-    patient().doorbell(Doorbell::Socket).backoff((pause, pause))
+    client_config().doorbell(Doorbell::Socket).backoff((pause, pause))
 }
 
 fn cache(dir: &Dir, pause: Duration) -> SnapshotCache<Numbers> {
@@ -70,7 +70,7 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
         assert_eq!(cache.refresh_due(), None, "it is to be rung");
         answer(&mut rogue, status);
         let fd = cache.as_fd().unwrap();
-        assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+        assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         for _ in 0..100 {
             assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
             assert!(!cache.arm().unwrap());
@@ -94,7 +94,7 @@ fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
     assert_eq!(subscriber.next_due(), None, "it is to be rung");
     answer(&mut rogue, Status::Busy);
     let fd = subscriber.as_fd().unwrap();
-    assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+    assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
     for _ in 0..100 {
         assert_eq!(subscriber.try_next().unwrap(), None);
         assert!(!subscriber.arm().unwrap());

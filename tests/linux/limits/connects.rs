@@ -12,7 +12,7 @@ use crate::support::guard::until;
 use crate::support::kernel;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Two seconds' worth of 2 000 connects a second.
 const CONNECTS: u64 = 4000;
@@ -21,7 +21,7 @@ const CONNECTS: u64 = 4000;
 fn thousands_of_connects_of_one_peer_delay_no_other_client_and_leak_nothing() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let (held, mapped) = (kernel::fds(server.pid()), kernel::memory(server.pid()).len());
     let (made, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));

@@ -10,11 +10,11 @@ use bellwire::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::kernel;
 use crate::support::services::{Echo, Numbers, echo, numbers};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, Reconciled, TestServer, patient, provide_with};
+use crate::support::test_server::{Dir, Reconciled, TestServer, client_config, provide_with};
 
 /// More than a session takes on either side.
 const ENOUGH: usize = 12;
@@ -58,7 +58,7 @@ pub(super) fn play(mut parent: Parent) {
                 "restored".to_owned()
             }
             ["connect"] => {
-                let mut client = Client::<Echo>::with_config(&run_dir, patient());
+                let mut client = Client::<Echo>::with_config(&run_dir, client_config());
                 match client.call(&vec![1]) {
                     Ok(answer) => format!("answered {answer:?}"),
                     Err(error) => format!("{:?} {error}", error.kind()),
@@ -66,7 +66,7 @@ pub(super) fn play(mut parent: Parent) {
             }
             #[cfg(feature = "tokio")]
             ["task"] => {
-                let client = bellwire::AsyncClient::<Echo>::with_config(&run_dir, patient());
+                let client = bellwire::AsyncClient::<Echo>::with_config(&run_dir, client_config());
                 let called = runtime.block_on(client.call(&vec![1]));
                 drop(client);
                 // What the session leaves to its task.
@@ -77,9 +77,9 @@ pub(super) fn play(mut parent: Parent) {
                 }
             }
             ["poll"] => {
-                let config = patient().doorbell(Doorbell::Eventfd);
+                let config = client_config().doorbell(Doorbell::Eventfd);
                 let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
-                cache.refresh_within(PATIENCE).unwrap();
+                cache.refresh_within(TEST_TIMEOUT).unwrap();
                 leave(0, before);
                 let none = cache.as_fd().err().map(|error| error.to_string());
                 setrlimit(Resource::Nofile, before).unwrap();
@@ -108,13 +108,13 @@ fn a_server_with_few_descriptors(doorbell: &str) {
     let dir = Dir::new();
     let mut server = Process::start("limits descriptors", &dir.run_dir);
     server.ask(&format!("serve {doorbell}"));
-    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let held = kernel::fds(server.pid());
     let mut refused = 0;
     for free in 0..ENOUGH {
         server.ask(&format!("leave {free}"));
-        let config = patient().connect_timeout(Duration::from_millis(100));
+        let config = client_config().connect_timeout(Duration::from_millis(100));
         let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
         if let Err(error) = late.connect() {
             refused += 1;
@@ -130,7 +130,7 @@ fn a_server_with_few_descriptors(doorbell: &str) {
         assert_eq!(good.call(&vec![free as u8]).unwrap(), [free as u8], "{free} descriptors");
         drop(late);
         server.ask("restore");
-        let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut later = Client::<Echo>::with_config(&dir.run_dir, client_config());
         until("it is let in", || later.call(&vec![2]).is_ok_and(|answer| answer == [2]));
     }
     assert!(refused > 0, "there were descriptors all the time");
@@ -159,7 +159,7 @@ fn a_server_without_descriptors_ends_the_session_of_a_client_that_leaves_with_a_
     server.ask("serve eventfd");
     let free = kernel::fds(server.pid());
     let lane = LaneConfig::default().size(Geometry::SMALLEST);
-    let config = patient().lane(lane).doorbell(Doorbell::Eventfd);
+    let config = client_config().lane(lane).doorbell(Doorbell::Eventfd);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     assert!(kernel::fds(server.pid()) > free);
@@ -179,7 +179,7 @@ fn a_server_without_a_descriptor_to_accept_with_reports_it_once() {
     let mut server = Process::start("limits descriptors", &dir.run_dir);
     server.ask("serve eventfd");
     server.ask("leave 0");
-    let config = patient().connect_timeout(Duration::from_millis(100));
+    let config = client_config().connect_timeout(Duration::from_millis(100));
     let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
     late.connect().unwrap_err();
     let told = server.ask("incidents");
@@ -189,10 +189,10 @@ fn a_server_without_a_descriptor_to_accept_with_reports_it_once() {
         "{told}"
     );
     server.ask("restore");
-    let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut later = Client::<Echo>::with_config(&dir.run_dir, client_config());
     until("it is let in", || later.call(&vec![2]).is_ok());
     server.ask("leave 0");
-    let config = patient().connect_timeout(Duration::from_millis(100));
+    let config = client_config().connect_timeout(Duration::from_millis(100));
     Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
     let told = server.ask("incidents");
     assert!(told.starts_with("2 "), "{told}");

@@ -9,11 +9,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::support::guard::until;
 use crate::support::rogue::RogueListener;
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient, provide};
+use crate::support::test_server::{Dir, client_config, provide};
 
 /// A client that finds it by its name.
 fn is_found(run_dir: &RunDir) -> bool {
-    let mut client = Client::<Echo>::with_config(run_dir, patient());
+    let mut client = Client::<Echo>::with_config(run_dir, client_config());
     client.call(&vec![7]).is_ok_and(|answer| answer == [7])
 }
 
@@ -28,7 +28,7 @@ fn taken_again(server: &Server) -> usize {
 fn outlives(harm: impl FnOnce(&Path)) {
     let dir = Dir::new();
     let server = provide::<Echo>(&dir.run_dir, echo);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     harm(dir.run_dir.path());
     until("it takes its name again", || taken_again(&server) > 0);

@@ -6,9 +6,9 @@ use bellwire::{Client, Doorbell, RunDir, SnapshotCache};
 
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::services::{Echo, Numbers, numbers};
-use crate::support::test_server::{Dir, patient, serve_all};
+use crate::support::test_server::{Dir, client_config, serve_all};
 
 /// A provider and its client in one process, with everything that a session can hold; then another program lists what
 /// it inherited.
@@ -18,12 +18,12 @@ pub(super) fn play(mut parent: Parent) {
     let publisher = serve_all(&mut builder, &Gate::new(|_| {}));
     let server = builder.start().unwrap();
     publisher.publish(&numbers(1, 3)).unwrap();
-    let config = patient().doorbell(Doorbell::Eventfd);
+    let config = client_config().doorbell(Doorbell::Eventfd);
     let mut client = Client::<Echo>::with_config(&run_dir, config);
     let canceller = client.canceller().unwrap();
     assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);
-    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-    cache.refresh_within(PATIENCE).unwrap();
+    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, client_config());
+    cache.refresh_within(TEST_TIMEOUT).unwrap();
     parent.tell("ready");
     parent.hear().unwrap();
     let own = std::fs::read_dir("/proc/self/fd").unwrap().count();

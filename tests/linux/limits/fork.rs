@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::support::child::{Parent, Process, Voice};
 use crate::support::gate::Gate;
-use crate::support::guard::{PATIENCE, patience};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline};
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
-use crate::support::test_server::{Dir, patient, serve_all};
+use crate::support::test_server::{Dir, client_config, serve_all};
 use bellwire_memfd::{Linux, prelude::*};
 
 /// More than a reader copies: it is mapped.
@@ -70,22 +70,22 @@ impl Everything {
         publisher.publish(&numbers(1, MAPPED)).unwrap();
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
         let clients = doorbells.map(|doorbell| {
-            let config = patient().doorbell(doorbell);
+            let config = client_config().doorbell(doorbell);
             let mut client = Client::<Echo>::with_config(&run_dir, config);
             // Both lanes have grown.
             assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);
             client
         });
-        let mut fresh = Client::<Echo>::with_config(&run_dir, patient());
+        let mut fresh = Client::<Echo>::with_config(&run_dir, client_config());
         fresh.connect().unwrap();
-        let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+        let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, client_config());
+        assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
         let other = run_dir.path().join("other");
         let mut builder = Server::builder(&RunDir::new(&other));
         builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
-        let empty = Client::with_config(&run_dir, patient());
+        let empty = Client::with_config(&run_dir, client_config());
         let clients = clients.into();
-        let mut absent = Client::with_config(&nowhere(&run_dir), patient());
+        let mut absent = Client::with_config(&nowhere(&run_dir), client_config());
         absent.as_arrival_fd().unwrap();
         Self { run_dir, server, publisher, builder, clients, fresh, cache, empty, absent }
     }
@@ -96,22 +96,22 @@ impl Everything {
             assert!(!session.is_alive());
             forked(session.call(&vec![2]));
             forked(session.call_batch(&[vec![1], vec![2]]));
-            forked(session.submit(&vec![3; 200_000]).map(|_| session.wait_reply(PATIENCE)));
+            forked(session.submit(&vec![3; 200_000]).map(|_| session.wait_reply(TEST_TIMEOUT)));
             forked(session.try_reply());
             forked(session.arm());
             forked(session.trim());
             forked(session.post(&vec![4]));
             forked(session.raw().post(&[4]));
             forked(session.post_batch(&[vec![4]]));
-            forked(session.flush(PATIENCE));
+            forked(session.flush(TEST_TIMEOUT));
             forked(client.call(&vec![2]));
             forked(client.connect());
             let state = client.refresh();
             assert!(matches!(state, State::Failed { kind: ErrorKind::Forked, .. }), "{state:?}");
         }
         forked(self.empty.call(&1));
-        forked(self.empty.wait_available(PATIENCE));
-        for found in [self.cache.refresh(), self.cache.refresh_within(PATIENCE)] {
+        forked(self.empty.wait_available(TEST_TIMEOUT));
+        for found in [self.cache.refresh(), self.cache.refresh_within(TEST_TIMEOUT)] {
             let forked = matches!(found, Err(RefreshError::Call(CallError::Forked)));
             assert!(forked, "{found:?}");
         }
@@ -122,11 +122,11 @@ impl Everything {
         let error = self.builder.serve::<Hold>(|_, number| Ok(number)).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("after the fork"));
         assert!(matches!(self.builder.start(), Err(ServeError::Forked)));
-        let mut absent = Client::<Hold>::with_config(&nowhere(&self.run_dir), patient());
+        let mut absent = Client::<Hold>::with_config(&nowhere(&self.run_dir), client_config());
         let none = absent.wait_available(Duration::from_millis(1)).unwrap_err();
         assert!(matches!(none, CallError::Deadline { .. }), "{none}");
         // Its own client works like any other.
-        let mut own = Client::<Echo>::with_config(&self.run_dir, patient());
+        let mut own = Client::<Echo>::with_config(&self.run_dir, client_config());
         assert_eq!(own.call(&vec![7; 100_000]).unwrap(), vec![7; 100_000]);
     }
 
@@ -136,19 +136,20 @@ impl Everything {
             assert_eq!(client.call(&vec![5]).unwrap(), [5]);
         }
         let generation = self.publisher.publish(&numbers(1, MAPPED)).unwrap();
-        assert_eq!(self.cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+        assert_eq!(self.cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
         assert_eq!(self.cache.current().unwrap().generation(), generation);
         let sockets = std::fs::read_dir(self.run_dir.path().join("other")).unwrap();
         assert_eq!(sockets.count(), 2, "a socket and its lock");
         let nowhere = nowhere(&self.run_dir);
         std::fs::create_dir(nowhere.path()).unwrap();
-        let is_told = Linux::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(patience()));
+        let is_told =
+            Linux::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(test_deadline()));
         assert!(is_told.unwrap(), "the wait was ended by a child");
         std::fs::remove_dir(nowhere.path()).unwrap();
         self.absent.refresh();
         let lost = self.server.stats().lost;
         assert_eq!(lost, 0);
-        let mut another = Client::<Echo>::with_config(&self.run_dir, patient());
+        let mut another = Client::<Echo>::with_config(&self.run_dir, client_config());
         assert_eq!(another.call(&vec![6]).unwrap(), [6]);
     }
 }
@@ -240,7 +241,7 @@ impl Drop for Helper {
 fn a_helper_of_a_provider_that_was_killed_keeps_no_successor_out_and_no_client_waiting() {
     let dir = Dir::new();
     let mut provider = Process::start("limits fork", &dir.run_dir);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     // Accepted, or about to be.
     let waiting = Rogue::connect(&dir.run_dir, "echo");
@@ -249,7 +250,7 @@ fn a_helper_of_a_provider_that_was_killed_keeps_no_successor_out_and_no_client_w
     provider.kill();
     waiting.is_closed();
     // No process listens, though the helper lives.
-    let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut late = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(late.refresh(), State::Absent);
     // The endpoints that it had, one try each.
     let mut builder = Server::builder(&dir.run_dir);

@@ -9,10 +9,10 @@ use bellwire_memfd::pass;
 use bellwire_memfd::prelude::*;
 
 use crate::support::blobs::Blobs;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::rogue::{Rogue, RogueSession, encode};
 use crate::support::services::{Echo, Hold, numbers};
-use crate::support::test_server::{Dir, TestServer, patient, provide_with};
+use crate::support::test_server::{Dir, TestServer, client_config, provide_with};
 
 const KIB: u64 = 1 << 10;
 
@@ -160,7 +160,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
     session.submit(&1).unwrap();
     fixture.arrivals.next();
     // The worker is held: all of these wait.
-    let mut other: Client<Echo> = fixture.client_with(patient().max_in_flight(1000));
+    let mut other: Client<Echo> = fixture.client_with(client_config().max_in_flight(1000));
     let echo = other.session().unwrap();
     // When the quota is used up the server answers at once, so that the lane empties.
     let submit = |_| {
@@ -173,7 +173,8 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
     };
     let tickets: Vec<_> = (0..200).map(submit).collect();
     fixture.release();
-    let answers: Vec<_> = tickets.iter().map(|_| echo.wait_reply(PATIENCE).unwrap().1).collect();
+    let answers: Vec<_> =
+        tickets.iter().map(|_| echo.wait_reply(TEST_TIMEOUT).unwrap().1).collect();
     let busy = answers
         .iter()
         .filter(|answer| matches!(answer, Err(CallError::Declined { status: Status::Busy })));
@@ -198,7 +199,7 @@ fn unread_answers_are_on_the_quota_of_their_user() {
     for client in &mut clients {
         let session = client.session().unwrap();
         for _ in 0..3 {
-            match session.wait_reply(PATIENCE).unwrap().1 {
+            match session.wait_reply(TEST_TIMEOUT).unwrap().1 {
                 Ok(answer) => assert_eq!(answer, [7; 8000]),
                 Err(CallError::Declined { status: Status::Short }) => short += 1,
                 Err(error) => panic!("{error}"),
@@ -218,7 +219,7 @@ fn answers_above_the_quota_are_built_for_nothing_once_in_a_while() {
     let _server = provide_with::<Blobs>(&dir.run_dir, config, |_, _| {
         Ok(Payload::build_from(0, 400_000, |bytes| bytes.fill(7))?)
     });
-    let mut clients = [(); 2].map(|()| Client::<Blobs>::with_config(&dir.run_dir, patient()));
+    let mut clients = [(); 2].map(|()| Client::<Blobs>::with_config(&dir.run_dir, client_config()));
     let mut kept = Vec::new();
     let start = Instant::now();
     let mut refused = 0;

@@ -7,7 +7,7 @@ use bellwire::{Client, RunDir, Server};
 use crate::support::child::Parent;
 use crate::support::kernel::start_unshared;
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Mounts a small file system over the run dir, in its own mount namespace, and serves there.
 pub(super) fn play(mut parent: Parent) {
@@ -38,7 +38,7 @@ fn serve(run_dir: &RunDir) -> String {
         return error.to_string();
     }
     let server = builder.start().unwrap();
-    let answer = Client::<Echo>::with_config(run_dir, patient()).call(&vec![1]).unwrap();
+    let answer = Client::<Echo>::with_config(run_dir, client_config()).call(&vec![1]).unwrap();
     server.stop();
     format!("{answer:?}")
 }

@@ -15,7 +15,7 @@ use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
-use crate::support::test_server::{Dir, patient, patient_server, serve_all};
+use crate::support::test_server::{Dir, client_config, serve_all, server_config};
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -61,7 +61,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
     handle_without_restart();
     let run_dir = RunDir::from_environment();
     let gate = Gate::new(|_| {});
-    let config = patient_server(ServerConfig::default().workers(usize::from(has_workers)));
+    let config = server_config(ServerConfig::default().workers(usize::from(has_workers)));
     let mut builder = Server::builder_with(&run_dir, config);
     let publisher = serve_all(&mut builder, &gate);
     let over = Arc::new(AtomicBool::new(false));
@@ -88,7 +88,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
 /// Connects, and calls in every size that travels in another way.
 fn calls(run_dir: &RunDir, doorbell: Doorbell) {
     for _ in 0..10 {
-        let mut client = Client::<Echo>::with_config(run_dir, patient().doorbell(doorbell));
+        let mut client = Client::<Echo>::with_config(run_dir, client_config().doorbell(doorbell));
         for len in [1, 5000, 100_000, 1_000_000] {
             let request = vec![7; len];
             assert_eq!(client.call(&request).unwrap(), request);
@@ -105,7 +105,7 @@ fn deadlines(run_dir: &RunDir, has_workers: bool) {
         // The handler would hold the reactor.
         return;
     }
-    let mut client = Client::<Hold>::with_config(run_dir, patient());
+    let mut client = Client::<Hold>::with_config(run_dir, client_config());
     let wait = Duration::from_millis(100);
     let start = std::time::Instant::now();
     let error = client.call_within(&1, wait).unwrap_err();
@@ -117,7 +117,7 @@ fn deadlines(run_dir: &RunDir, has_workers: bool) {
 fn changes(run_dir: &RunDir, publisher: &bellwire::Publisher<Numbers>) {
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut cache = SnapshotCache::<Numbers>::with_config(run_dir, patient());
+            let mut cache = SnapshotCache::<Numbers>::with_config(run_dir, client_config());
             let mut last = 0;
             while last < 20 {
                 if cache.wait_for_change(None).unwrap() == Refreshed::Changed {

@@ -5,18 +5,18 @@ use std::fs;
 use bellwire::{Client, RunDir};
 
 use crate::support::child::Parent;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::kernel::{can_unshare, start_unshared};
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Waits for a provider in a user namespace that may have no instance.
 pub(super) fn play(mut parent: Parent) {
     fs::write("/proc/sys/user/max_inotify_instances", "0").unwrap();
-    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
+    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), client_config());
     parent.tell("ready");
     let _ = parent.hear();
-    parent.tell(&client.wait_available(PATIENCE).unwrap_err().to_string());
+    parent.tell(&client.wait_available(TEST_TIMEOUT).unwrap_err().to_string());
 }
 
 #[test]

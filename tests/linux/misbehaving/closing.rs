@@ -13,11 +13,11 @@ use super::impostor::{lingering_socket, pipe};
 use super::passing::Passing;
 use crate::support::child::Process;
 use crate::support::fuse::Silent;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// A rogue client gets as far as `prepare` says. Then the reactor is held, so that it finds everything that `act`
 /// does at once, after no other descriptor of the socket is left: it closes the socket, or has it closed.
@@ -144,7 +144,7 @@ rows! { of_servers: holds_up_no_reactor {
         rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_the_oldest_handshake(ServerConfig::default().handshake_timeout(PATIENCE), many_clients, |fixture, mut many_clients| {
+    of_the_oldest_handshake(ServerConfig::default().handshake_timeout(TEST_TIMEOUT), many_clients, |fixture, mut many_clients| {
         // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
         many_clients.push(connect(fixture));
         send(&many_clients[0], b"nobody reads this", vec![lingering_socket()]);
@@ -214,14 +214,14 @@ fn holds_up_no_client_with(
     let (tell, told) = channel();
     let (go, gone) = channel::<()>();
     thread::spawn(move || {
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&run_dir, client_config());
         tell.send(client.refresh()).unwrap();
         gone.recv().unwrap();
         tell.send(client.refresh()).unwrap();
         drop(client);
         tell.send(State::Absent).unwrap();
     });
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), State::Connecting);
+    assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), State::Connecting);
     let rogue = listener.accept();
     let fds = fds(SESSION);
     let bytes = encode(
@@ -233,10 +233,10 @@ fn holds_up_no_client_with(
     drop(fds);
     drop(rogue);
     go.send(()).unwrap();
-    let state = told.recv_timeout(PATIENCE).expect("the client is held up");
+    let state = told.recv_timeout(TEST_TIMEOUT).expect("the client is held up");
     assert!(!matches!(state, State::Ready), "{state:?}");
     assert_eq!(
-        told.recv_timeout(PATIENCE).expect("it is held up when it is dropped"),
+        told.recv_timeout(TEST_TIMEOUT).expect("it is held up when it is dropped"),
         State::Absent
     );
 }
@@ -294,7 +294,7 @@ fn a_user_whose_files_block_the_reaper_is_refused_until_they_are_closed() {
     // wait.
     let _server = Process::start("server", &dir.run_dir);
     let Some(silent) = Silent::new(c"file") else { return };
-    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, client_config());
     good.call(&vec![1]).unwrap();
     // No violation in itself: messages that no record refers to.
     let attachment = Message::Attachment(Attachment { id: 1, generation: 0, len: 4096 });
@@ -304,13 +304,13 @@ fn a_user_whose_files_block_the_reaper_is_refused_until_they_are_closed() {
     }
     drop(sessions);
     until("nothing of this user is closed any more", || {
-        let newcomer = Client::<Echo>::with_config(&dir.run_dir, patient()).call(&vec![1]);
+        let newcomer = Client::<Echo>::with_config(&dir.run_dir, client_config()).call(&vec![1]);
         newcomer.is_err_and(|error| error.to_string().contains("cannot be closed"))
     });
     assert_eq!(good.call(&vec![2]).unwrap(), [2], "who is in stays");
     drop(silent);
     until("it is closed", || {
-        Client::<Echo>::with_config(&dir.run_dir, patient()).call(&vec![3]).is_ok()
+        Client::<Echo>::with_config(&dir.run_dir, client_config()).call(&vec![3]).is_ok()
     });
 }
 

@@ -14,7 +14,7 @@ use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
 use crate::support::guard::{scaled, until};
 use crate::support::rogue::{EndlessClient, Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// How often a good client calls while the rogue continues.
 const CALLS: u64 = 200;
@@ -121,7 +121,7 @@ fn a_payload_that_changes_while_it_is_read() {
 fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// A socket of the service manager's, which listens.
 fn bind(path: &Path, kind: SocketType) -> OwnedFd {
@@ -74,7 +74,7 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
     for (round, end) in ["stop", "kill", "stop"].into_iter().enumerate() {
         let who = u64::try_from(round).unwrap();
         // Its waits look at the provider's process.
-        let config = patient().doorbell(Doorbell::Eventfd);
+        let config = client_config().doorbell(Doorbell::Eventfd);
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let waits = thread::spawn(move || (client.connect().map(drop), client));
         // As the service manager does.
@@ -89,7 +89,7 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
         let early = session.wait_reply(Duration::from_millis(50)).unwrap_err();
         assert!(matches!(early, CallError::Deadline { .. }), "{early}");
         assert_eq!(server.ask("open"), "opened");
-        assert_eq!(session.wait_reply(PATIENCE).unwrap().1.unwrap(), who);
+        assert_eq!(session.wait_reply(TEST_TIMEOUT).unwrap().1.unwrap(), who);
         let endpoints = dir.run_dir.endpoints().unwrap();
         let found = endpoints.iter().find(|endpoint| endpoint.path == path).unwrap();
         assert_eq!(found.liveness, Liveness::Alive(Some(server.pid())));

@@ -11,7 +11,7 @@ use crate::support::guard::{scaled, until};
 use crate::support::kernel;
 use crate::support::roles::parse_stats;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// A server and a client in processes of their own, with one session open.
 struct Pair {
@@ -104,7 +104,7 @@ fn twenty_thousand_hot_calls_ring_less_than_once_in_a_thousand() {
     let dir = Dir::new();
     let mut server = Process::start(&format!("pinned-server {second}"), &dir.run_dir);
     kernel::pin(&[first]);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     let (mut good, mut seen) = (0, Vec::new());
     // Others use the machine too, and a preempted end has to be rung: such thousands do not count.

@@ -20,11 +20,11 @@ use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline, until};
 use crate::support::kernel;
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Deaths of each kind.
 const KILLS: usize = 100;
@@ -206,7 +206,7 @@ impl Survivor for EventLoop {
         while session.is_alive() {
             if !session.arm().unwrap() {
                 let fd = session.as_fd().unwrap();
-                assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+                assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
             }
         }
     }
@@ -218,12 +218,12 @@ struct Watcher(SnapshotCache<Numbers>);
 impl Survivor for Watcher {
     fn meet(&mut self) {
         until("a board", || {
-            !matches!(self.0.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable)
+            !matches!(self.0.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable)
         });
     }
 
     fn outlive(&mut self) {
-        let found = self.0.wait_for_change(Some(PATIENCE)).unwrap();
+        let found = self.0.wait_for_change(Some(TEST_TIMEOUT)).unwrap();
         assert_eq!(found, Refreshed::Unavailable);
     }
 }
@@ -251,7 +251,7 @@ impl Survivors {
     fn start(run_dir: &RunDir) -> Self {
         let config = |doorbell| {
             let backoff = (Duration::from_micros(100), Duration::from_millis(1));
-            patient().doorbell(doorbell).backoff(backoff)
+            client_config().doorbell(doorbell).backoff(backoff)
         };
         let caller = |doorbell| Box::new(Caller(Client::with_config(run_dir, config(doorbell))));
         let event_loop =
@@ -309,7 +309,7 @@ impl Survivors {
     }
 
     fn hear(&self) -> Report {
-        self.told.recv_timeout(PATIENCE).expect("a survivor does not see it, or panicked")
+        self.told.recv_timeout(TEST_TIMEOUT).expect("a survivor does not see it, or panicked")
     }
 }
 
@@ -393,10 +393,10 @@ pub(crate) fn wait_for_death(mut parent: Parent, words: &[&str]) {
     let mut idle = Vec::new();
     for dir in dirs {
         let run_dir = RunDir::new(dir);
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&run_dir, client_config());
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         idle.push(client);
-        thread::spawn(move || Client::<Hold>::with_config(&run_dir, patient()).call(&round));
+        thread::spawn(move || Client::<Hold>::with_config(&run_dir, client_config()).call(&round));
     }
     parent.tell("ready");
     parent.hear();
@@ -421,7 +421,7 @@ fn closed(sockets: &[(PathBuf, OwnedFd)]) -> Vec<u64> {
     while times.contains(&None) {
         let open: Vec<usize> = (0..times.len()).filter(|at| times[*at].is_none()).collect();
         let fds: Vec<_> = open.iter().map(|at| sockets[*at].1.as_fd()).collect();
-        let ready = poll::wait_readable(&fds, Some(patience())).unwrap();
+        let ready = poll::wait_readable(&fds, Some(test_deadline())).unwrap();
         assert!(ready.any(), "a server does not see it");
         let now = clock::now().as_nanos();
         for (place, at) in open.into_iter().enumerate() {
@@ -461,7 +461,7 @@ fn a_clients_death_is_seen_by_its_servers_as_soon_as_the_kernel_reports_it() {
             let role = format!("victim {round} {}", dirs.join(" "));
             let mut victim = Process::start(&role, &halls[0].dir.run_dir);
             for gated in &halls {
-                assert_eq!(gated.came.recv_timeout(PATIENCE).unwrap(), round);
+                assert_eq!(gated.came.recv_timeout(TEST_TIMEOUT).unwrap(), round);
             }
             let mut sockets = sockets(victim.pid());
             sockets.retain(|(path, _)| paths.contains(path));

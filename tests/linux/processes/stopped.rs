@@ -12,11 +12,11 @@ use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::guard::{TEST_TIMEOUT, test_deadline, until};
 use crate::support::parked::once_parked;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 const DOORBELLS: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
 const SOON: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ fn flood(session: &mut Session<Echo>) -> u64 {
 
 /// The role of a client that takes no answers until told to.
 pub(crate) fn stop_reading(mut parent: Parent) {
-    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
+    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), client_config());
     client.connect().unwrap();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
@@ -101,7 +101,7 @@ fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_resumes_wit
     for doorbell in DOORBELLS {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
-        let config = patient().doorbell(doorbell);
+        let config = client_config().doorbell(doorbell);
         let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         let stopped = Stopped::new(&server);
@@ -123,17 +123,20 @@ fn cancelling_from_another_thread_ends_a_call_on_a_stopped_provider() {
     for doorbell in DOORBELLS {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
-        let config = patient().doorbell(doorbell);
+        let config = client_config().doorbell(doorbell);
         let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
         let canceller = client.canceller().unwrap();
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         let _stopped = Stopped::new(&server);
         let begun = Instant::now();
         let from_elsewhere = once_parked(move || canceller.cancel());
-        let failed = client.call_within(&vec![2], PATIENCE * 2);
+        let failed = client.call_within(&vec![2], TEST_TIMEOUT * 2);
         from_elsewhere.join().unwrap();
         assert!(matches!(failed, Err(CallError::Cancelled { .. })), "{doorbell:?}: {failed:?}");
-        assert!(begun.elapsed() < PATIENCE, "{doorbell:?}: it was not the cancel that ended it");
+        assert!(
+            begun.elapsed() < TEST_TIMEOUT,
+            "{doorbell:?}: it was not the cancel that ended it"
+        );
     }
 }
 
@@ -141,7 +144,7 @@ fn cancelling_from_another_thread_ends_a_call_on_a_stopped_provider() {
 fn a_stopped_client_holds_up_no_other_and_costs_a_bounded_amount_of_memory() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut other = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut other = Client::<Echo>::with_config(&dir.run_dir, client_config());
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     let mut stalled = Process::start("not-reading", &dir.run_dir);
     let before = memory(server.pid());
@@ -212,7 +215,7 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
         ),
         "{over:?}"
     );
-    for over in [session.wait_batch(PATIENCE).map(drop), session.wait()] {
+    for over in [session.wait_batch(TEST_TIMEOUT).map(drop), session.wait()] {
         assert!(
             matches!(
                 over,
@@ -243,7 +246,7 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
         until("somebody else is closed", || fixture.stats().unread >= times);
     }
     fixture.release();
-    let (answered, answer) = slow.session().unwrap().wait_reply(PATIENCE).unwrap();
+    let (answered, answer) = slow.session().unwrap().wait_reply(TEST_TIMEOUT).unwrap();
     assert_eq!((answered, answer.unwrap()), (ticket, 1));
     assert_eq!(idle.session().unwrap().call(&vec![3]).unwrap(), [3], "the same session");
     assert_eq!(trimmed.session().unwrap().call(&vec![4]).unwrap(), [4], "the same session");
@@ -256,7 +259,7 @@ fn a_client_leaves_a_provider_that_takes_nothing_and_reconnects_when_it_resumes(
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    let config = patient().unread_timeout(Some(SOON)).backoff(backoff);
+    let config = client_config().unread_timeout(Some(SOON)).backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     let stopped = Stopped::new(&server);
@@ -282,7 +285,7 @@ fn an_event_loop_that_met_a_full_lane_learns_of_room_before_any_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = Dir::new();
         let mut server = Process::start("server 1", &dir.run_dir);
-        let config = patient().doorbell(doorbell).backpressure(Backpressure::Fail);
+        let config = client_config().doorbell(doorbell).backpressure(Backpressure::Fail);
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();
@@ -292,7 +295,7 @@ fn an_event_loop_that_met_a_full_lane_learns_of_room_before_any_answer() {
         assert!(!session.arm_for_room().unwrap(), "{doorbell:?}");
         drop(stopped);
         let rung = session.as_fd().unwrap();
-        assert!(poll::wait_readable(&[rung], Some(patience())).unwrap().any(), "{doorbell:?}");
+        assert!(poll::wait_readable(&[rung], Some(test_deadline())).unwrap().any(), "{doorbell:?}");
         assert!(session.try_reply().unwrap().is_none(), "its worker is held");
         session.submit(&2).unwrap();
     }

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 use crate::support::guard::until;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::{Echo, Moody};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// Fills the sockets of this process of which `name` is the address: its own, or its peer's.
 fn fill(name: impl Fn(&OwnedFd) -> Option<SocketAddrAny>, path: &Path) {
@@ -87,7 +87,7 @@ fn a_client_that_does_not_read_is_refused_an_answer_and_delays_no_other() {
 fn a_server_that_does_not_read_is_reported_as_backpressure() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = patient().lane(patient().lane.stream_from(None));
+    let config = client_config().lane(client_config().lane.stream_from(None));
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let mut rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
     let session = client.session().unwrap();

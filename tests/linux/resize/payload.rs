@@ -12,7 +12,7 @@ use crate::support::guard::until;
 use crate::support::kernel;
 use crate::support::pair::{Pair, told};
 use crate::support::rogue::RogueListener;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// The memfds of payloads that a process has mapped, or has descriptors of.
 fn payloads(pid: u32) -> BTreeSet<u64> {
@@ -54,7 +54,7 @@ fn a_request_in_a_memfd_is_passed_and_not_copied() {
     for _ in 0..2 {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "blobs");
-        let mut client = Client::<Blobs>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<Blobs>::with_config(&dir.run_dir, client_config());
         let rogue = listener.meet(|| client.connect().map(|_| ()).unwrap());
         for _ in 0..2 {
             client.session().unwrap().submit(&sealed).unwrap();

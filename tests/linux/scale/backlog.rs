@@ -7,7 +7,7 @@ use bellwire::{Client, ErrorKind, Server, ServerConfig, State};
 use crate::support::gate::Gate;
 use crate::support::guard::until;
 use crate::support::services::{Echo, Hold};
-use crate::support::test_server::{Dir, patient, serve_all};
+use crate::support::test_server::{Dir, client_config, serve_all};
 
 const BACKLOG: u32 = 4;
 const CLIENTS: usize = 30;
@@ -21,13 +21,13 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
     let mut builder = Server::builder_with(&dir.run_dir, config);
     let _numbers = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
-    let mut held = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let mut held = Client::<Hold>::with_config(&dir.run_dir, client_config());
     held.connect().unwrap();
     let held = thread::spawn(move || held.call(&7).unwrap());
     assert_eq!(arrivals.next(), 7);
 
     // The server accepts no connection now: the kernel queues as many as the backlog, and one more.
-    let client = |_| Client::<Echo>::with_config(&dir.run_dir, patient());
+    let client = |_| Client::<Echo>::with_config(&dir.run_dir, client_config());
     let mut queued: Vec<_> = (0..=BACKLOG).map(client).collect();
     for client in &mut queued {
         assert_eq!(client.refresh(), State::Connecting);

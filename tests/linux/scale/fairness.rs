@@ -8,9 +8,9 @@ use bellwire::{Client, Server};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 use bellwire_memfd::clock;
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::services;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 const FLOODERS: u64 = 2;
 /// What the server takes at most from the flooders between a call of the quiet client and its handler: until it
@@ -78,7 +78,7 @@ fn sessions_that_flood_leave_a_quiet_one_its_turn_after_a_bounded_number_of_mess
     let over = Arc::new(AtomicBool::new(false));
     let flooders = (0..FLOODERS).map(|_| {
         let (over, mut client) =
-            (Arc::clone(&over), Client::<Flood>::with_config(&dir.run_dir, patient()));
+            (Arc::clone(&over), Client::<Flood>::with_config(&dir.run_dir, client_config()));
         thread::spawn(move || {
             let numbers: Vec<u64> = (0..20_000).collect();
             let session = client.connect().unwrap();
@@ -90,7 +90,7 @@ fn sessions_that_flood_leave_a_quiet_one_its_turn_after_a_bounded_number_of_mess
     let flooders: Vec<_> = flooders.collect();
     until("the flood is there", || seen.flooded.load(Ordering::Relaxed) > UNTIL_COLD);
 
-    let mut client = Client::<Quiet>::with_config(&dir.run_dir, patient());
+    let mut client = Client::<Quiet>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     for call in 1..=CALLS {
         if call <= COLD_CALLS {
@@ -101,7 +101,7 @@ fn sessions_that_flood_leave_a_quiet_one_its_turn_after_a_bounded_number_of_mess
         }
         session.submit(&call).unwrap();
         seen.published.store(call, Ordering::Release);
-        let (_, answer) = session.wait_reply(PATIENCE).unwrap();
+        let (_, answer) = session.wait_reply(TEST_TIMEOUT).unwrap();
         assert_eq!(answer.unwrap(), call);
     }
     let rings = session.stats().rings;

@@ -10,7 +10,7 @@ use super::many_clients;
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{scaled, until};
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 const PROCESSES: usize = 4;
 const EACH: usize = 250;
@@ -28,7 +28,7 @@ struct Sheep {
 impl Sheep {
     fn new(run_dir: &RunDir) -> Self {
         let backoff = ClientConfig::default().backoff;
-        let config = patient().backoff(backoff);
+        let config = client_config().backoff(backoff);
         let mut client = Client::with_config(run_dir, config);
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         Self { client, is_lost: false, is_served: false }

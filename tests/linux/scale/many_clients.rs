@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::support::child::{Parent, Process};
 use crate::support::services::{Echo, echo};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, patient, patient_server, provide_with};
+use crate::support::test_server::{Dir, client_config, provide_with, server_config};
 
 /// Sets the process's limits so that it can open this many files, and send as few, under any user.
 fn limit(files: u64) {
@@ -18,7 +18,7 @@ fn limit(files: u64) {
 /// The role that serves, with so many descriptors and workers.
 pub(super) fn serve(mut parent: Parent, files: u64, workers: usize) {
     limit(files);
-    let config = patient_server(ServerConfig::default().workers(workers));
+    let config = server_config(ServerConfig::default().workers(workers));
     let server = provide_with::<Echo>(&RunDir::from_environment(), config, echo);
     parent.tell("ready");
     while let Some(line) = parent.hear() {
@@ -50,7 +50,7 @@ pub(super) fn call(mut parent: Parent) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["open", count] => {
                 for _ in 0..count.parse().unwrap() {
-                    let mut client = Client::with_config(&run_dir, patient());
+                    let mut client = Client::with_config(&run_dir, client_config());
                     client.connect().unwrap();
                     clients.push(client);
                 }

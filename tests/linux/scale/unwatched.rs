@@ -7,7 +7,7 @@ use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::kernel;
 use crate::support::services::Echo;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// Of so few the server spares from the first sessions on: five eighths are taken.
 const FILES: u64 = 40;
@@ -19,7 +19,7 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_connect() {
     // Until no descriptor is left to watch the next client's process.
     let mut others: Vec<Client<Echo>> = Vec::new();
     while settled(server.pid()) < 28 {
-        let mut client = Client::with_config(&dir.run_dir, patient());
+        let mut client = Client::with_config(&dir.run_dir, client_config());
         until_let_in(&mut client);
         others.push(client);
     }
@@ -35,7 +35,7 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_connect() {
     victim.kill();
     assert_eq!(many_clients::sessions(&mut server).0, all, "the dead one is not noticed");
 
-    let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut late = Client::<Echo>::with_config(&dir.run_dir, client_config());
     until_let_in(&mut late);
     until("it is found", || many_clients::sessions(&mut server).0 == all);
 }

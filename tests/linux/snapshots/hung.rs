@@ -6,10 +6,10 @@ use bellwire::{Client, Refreshed, SnapshotCache, State};
 
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::rogue::RogueListener;
 use crate::support::services::{Echo, Numbers, numbers};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// More looks than a process makes in which one of them waits.
 const LOOKS: u32 = 200;
@@ -17,7 +17,7 @@ const LOOKS: u32 = 200;
 const LONG: Duration = Duration::from_secs(60);
 
 fn cache(dir: &Dir) -> SnapshotCache<Numbers> {
-    let config = patient().timeout(LONG).connect_timeout(LONG);
+    let config = client_config().timeout(LONG).connect_timeout(LONG);
     SnapshotCache::with_config(&dir.run_dir, config)
 }
 
@@ -37,7 +37,7 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_takes_its_answer_when_resu
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
     let mut cache = cache(&dir);
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
     looks(&mut cache, Refreshed::Pending);
@@ -62,7 +62,7 @@ fn a_short_snapshot_of_a_stopped_provider_is_still_taken() {
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
     let mut cache = cache(&dir);
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     server.ask("publish 2 20");
     let _stopped = Stopped::new(&server);
     assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
@@ -76,13 +76,13 @@ fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
     let timeout = Duration::from_millis(20);
-    let config = patient().timeout(timeout);
+    let config = client_config().timeout(timeout);
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
     // A watcher is notified once.
-    assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap(), Refreshed::Unavailable);
     let State::Unresponsive { waited } = cache.state() else { panic!("{:?}", cache.state()) };
     assert!(waited >= timeout);
     for _ in 0..LOOKS {
@@ -90,7 +90,7 @@ fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     }
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     drop(stopped);
-    assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Changed);
+    assert_eq!(cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap(), Refreshed::Changed);
     assert_eq!((cache.state(), cache.current().unwrap().generation()), (State::Ready, 2));
 }
 
@@ -104,7 +104,7 @@ fn a_refresh_does_not_wait_for_a_provider_that_neither_accepts_nor_welcomes() {
     let _silent = listener.accept();
     looks(&mut unaccepted, Refreshed::Pending);
     let _echo = RogueListener::bind(&dir.run_dir, "echo");
-    let config = patient().connect_timeout(LONG);
+    let config = client_config().connect_timeout(LONG);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let begun = Instant::now();
     for _ in 0..LOOKS {

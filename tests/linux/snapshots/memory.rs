@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::support::child::Process;
-use crate::support::guard::PATIENCE;
+use crate::support::guard::TEST_TIMEOUT;
 use crate::support::kernel;
 use crate::support::memory::maps_writable;
 use crate::support::rogue::Rogue;
 use crate::support::services::{Numbers, numbers};
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// The inodes of the snapshots that a process has mapped, with their sizes.
 fn snapshots(pid: u32) -> Vec<(u64, u64)> {
@@ -97,8 +97,8 @@ fn a_reader_cannot_change_a_snapshot() {
         assert!(!maps_writable(&again, MapFlags::SHARED));
         assert_eq!(rustix::io::pwrite(&again, b"x", 0), Err(Errno::PERM));
     }
-    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
 }
 

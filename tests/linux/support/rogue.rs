@@ -25,7 +25,7 @@ use bellwire_memfd::{endpoint, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
-use super::guard::patience;
+use super::guard::test_deadline;
 
 const MAX_FDS: usize = 16;
 
@@ -122,7 +122,7 @@ impl Rogue {
                 }
                 Err(ReceiveError::Closed) => return None,
                 Err(ReceiveError::WouldBlock) => {
-                    let ready = poll::wait_readable(&[self.socket.as_fd()], Some(patience()));
+                    let ready = poll::wait_readable(&[self.socket.as_fd()], Some(test_deadline()));
                     assert!(ready.unwrap().any(), "the peer says nothing");
                 }
                 Err(error) => panic!("{error}"),
@@ -202,7 +202,7 @@ impl RogueListener {
 
     /// The next client, its HELLO unread.
     pub(crate) fn accept_unheard(&self) -> Rogue {
-        let ready = poll::wait_readable(&[self.socket.as_fd()], Some(patience()));
+        let ready = poll::wait_readable(&[self.socket.as_fd()], Some(test_deadline()));
         assert!(ready.unwrap().any(), "nobody connects");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags).unwrap();
@@ -371,7 +371,7 @@ impl RogueSession {
     pub(crate) fn is_poisoned(&mut self) {
         let closed = PageState::Closed.word(Some(CloseReason::Poisoned));
         let tail = self.link.peer().load(Word::Tail, Ordering::Acquire);
-        let park = Park { tail, head: None, until: Some(patience()) };
+        let park = Park { tail, head: None, until: Some(test_deadline()) };
         while self.link.peer().load(Word::State, Ordering::Acquire) != closed {
             let woken = self.link.park(park);
             assert_ne!(woken, Woken::Deadline, "the peer does not mind");

@@ -5,13 +5,13 @@ use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
 use super::blobs::{self, Settings};
 use super::child::{Parent, Voice};
-use super::guard::PATIENCE;
+use super::guard::TEST_TIMEOUT;
 use super::kernel;
 use super::services::Numbers;
 pub(crate) use super::shared::roles::parse_stats;
 use super::shared::roles::{self, serve};
 use super::squeeze::{Squeeze, be_humble};
-use super::test_server::patient;
+use super::test_server::client_config;
 use crate::processes::{activation, latency, stopped};
 
 /// Plays a role until the parent is gone, or ends it.
@@ -57,8 +57,8 @@ fn humbly() -> Squeeze {
 /// Refreshes a cache a thousand times, with nothing allowed but reading and writing.
 fn read_without_system_calls(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
-    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, client_config());
+    assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     parent.tell("ready");
     parent.hear().unwrap();
     let [unchanged_told, different_told] = ["unchanged", "different"].map(Voice::line);
