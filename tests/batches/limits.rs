@@ -38,11 +38,14 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_has_the_limit() {
         for items in [5, 11] {
             let error = session.call_batch(&numbers[..items]).unwrap_err();
             assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));
-            let told = error.to_string();
-            assert!(told.contains(&items.to_string()) && told.contains("at most 4"), "{told}");
+            let reported = error.to_string();
+            assert!(
+                reported.contains(&items.to_string()) && reported.contains("at most 4"),
+                "{reported}"
+            );
             let wanted = items as u64;
-            assert!(matches!(error, CallError::TooManyItems { items, limit: told }
-                if (items, told) == (wanted, limit)));
+            assert!(matches!(error, CallError::TooManyItems { items, limit: reported }
+                if (items, reported) == (wanted, limit)));
         }
         // An iterator that does not know its length beforehand.
         let error = session.submit_batch(numbers.iter().filter(|_| true)).unwrap_err();

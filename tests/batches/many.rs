@@ -71,17 +71,17 @@ fn cancelling_all_of_it_cancels_each_call_in_flight() {
     let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let canceller = session.canceller().unwrap();
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     let gone = std::thread::scope(|scope| {
-        let each = |nth: usize, answer: Result<u64, CallError>| told.push((nth, answer));
+        let each = |nth: usize, answer: Result<u64, CallError>| outcomes.push((nth, answer));
         let call = scope.spawn(|| session.call_many(&[1, 2, 3], each).unwrap_err());
         fixture.arrivals.next();
         canceller.cancel();
         call.join().unwrap()
     });
     assert!(matches!(gone, CallError::Cancelled { .. }), "{gone}");
-    assert_eq!(told.len(), 3);
-    for (wanted, (nth, answer)) in told.into_iter().enumerate() {
+    assert_eq!(outcomes.len(), 3);
+    for (wanted, (nth, answer)) in outcomes.into_iter().enumerate() {
         assert_eq!(nth, wanted);
         let error = answer.unwrap_err();
         assert!(matches!(error, CallError::Cancelled { executed: Executed::Maybe }), "{error}");
@@ -95,14 +95,14 @@ fn after_the_provider_stopped_each_call_reports_that_it_did_not_run() {
     let setup = Setup::by_item(ServerConfig::default());
     let mut client = setup.stop_server();
     let session = client.session().unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     let each = |_, answer| {
         assert!(matches!(answer, Err(CallError::PeerGone { executed: Executed::No })));
-        told += 1;
+        reported += 1;
     };
     let gone = session.call_many(&[1, 2], each).unwrap_err();
     assert!(matches!(gone, CallError::PeerGone { .. }), "{gone}");
-    assert_eq!(told, 2);
+    assert_eq!(reported, 2);
 }
 
 #[test]
@@ -111,13 +111,13 @@ fn unanswered_calls_end_at_their_deadline() {
     let config = client_config().timeout(Duration::from_millis(20));
     let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     let late = session.call_many(&[1, 2], |_, answer| {
         assert!(matches!(answer, Err(CallError::Deadline { executed: Executed::Maybe })));
-        told += 1;
+        reported += 1;
     });
     assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
-    assert_eq!(told, 2);
+    assert_eq!(reported, 2);
 }
 
 #[test]

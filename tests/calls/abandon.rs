@@ -14,42 +14,42 @@ use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::Hold;
 use crate::support::test_server::{Dir, TestServer, client_config};
 
-/// Answers [`Patient::QUICK`] at once, and anything else once its caller has abandoned it.
-struct Patient;
+/// Answers [`AnswersWhenAbandoned::QUICK`] at once, and anything else once its caller has abandoned it.
+struct AnswersWhenAbandoned;
 
-impl Patient {
+impl AnswersWhenAbandoned {
     const QUICK: u64 = 0;
 }
 
-impl Service for Patient {
-    const NAME: &'static str = "patient";
+impl Service for AnswersWhenAbandoned {
+    const NAME: &'static str = "answers-when-abandoned";
     type Request = u64;
     type Response = u64;
 }
 
 /// A server of it, and what its handlers report: each number twice, on arrival and when its caller has abandoned it.
-struct Ward {
+struct ObservedServer {
     server: Server,
-    told: Receiver<u64>,
+    reports: Receiver<u64>,
     dir: Dir,
 }
 
-impl Ward {
+impl ObservedServer {
     fn with(config: ServerConfig, is_whole: bool) -> Self {
-        let (tell, told) = channel();
-        let tell = Mutex::new(tell);
+        let (sender, reports) = channel();
+        let sender = Mutex::new(sender);
         let wait = move |caller: &Caller, number: u64| {
-            if number != Patient::QUICK {
-                tell.lock().unwrap().send(number).unwrap();
+            if number != AnswersWhenAbandoned::QUICK {
+                sender.lock().unwrap().send(number).unwrap();
                 until("nobody waits", || caller.is_abandoned());
-                tell.lock().unwrap().send(number).unwrap();
+                sender.lock().unwrap().send(number).unwrap();
             }
             number
         };
         let dir = Dir::new();
         let mut builder = Server::builder_with(&dir.run_dir, config);
         serve(&mut builder, wait, is_whole);
-        Self { server: builder.start().unwrap(), told, dir }
+        Self { server: builder.start().unwrap(), reports, dir }
     }
 
     /// With one worker.
@@ -57,18 +57,21 @@ impl Ward {
         Self::with(ServerConfig::default().workers(1), is_whole)
     }
 
-    fn client(&self) -> Client<Patient> {
+    fn client(&self) -> Client<AnswersWhenAbandoned> {
         Client::with_config(&self.dir.run_dir, client_config())
     }
 
-    fn hear(&self) -> u64 {
-        self.told.recv_timeout(TEST_TIMEOUT).expect("the handler says nothing")
+    fn next_report(&self) -> u64 {
+        self.reports.recv_timeout(TEST_TIMEOUT).expect("the handler says nothing")
     }
 
     /// The worker is idle, and has begun nothing that it did not report.
-    fn is_free(&self) {
-        assert_eq!(self.client().call(&Patient::QUICK).unwrap(), Patient::QUICK);
-        assert_eq!(self.told.try_iter().count(), 0, "the rest of the batch was handled");
+    fn assert_idle(&self) {
+        assert_eq!(
+            self.client().call(&AnswersWhenAbandoned::QUICK).unwrap(),
+            AnswersWhenAbandoned::QUICK
+        );
+        assert_eq!(self.reports.try_iter().count(), 0, "the rest of the batch was handled");
     }
 }
 
@@ -78,7 +81,9 @@ fn serve(
     is_whole: bool,
 ) {
     if !is_whole {
-        builder.serve::<Patient>(move |caller, number| Ok(wait(caller, number))).unwrap();
+        builder
+            .serve::<AnswersWhenAbandoned>(move |caller, number| Ok(wait(caller, number)))
+            .unwrap();
         return;
     }
     let all = move |caller: &Caller, batch: &[u64], answers: &mut Answers<'_, u64>| {
@@ -89,20 +94,20 @@ fn serve(
             answers.push(&wait(caller, *number));
         }
     };
-    builder.serve_batches::<Patient>(all).unwrap();
+    builder.serve_batches::<AnswersWhenAbandoned>(all).unwrap();
 }
 
 #[test]
 fn a_handler_learns_that_its_client_left_and_a_batch_ends_with_the_current_item() {
     for is_whole in [false, true] {
-        let ward = Ward::new(is_whole);
-        let mut client = ward.client();
+        let observed = ObservedServer::new(is_whole);
+        let mut client = observed.client();
         client.connect().unwrap().submit_batch(&[1, 2, 3]).unwrap();
-        assert_eq!(ward.hear(), 1);
+        assert_eq!(observed.next_report(), 1);
         drop(client);
-        assert_eq!(ward.hear(), 1);
-        ward.is_free();
-        let stats = ward.server.stop();
+        assert_eq!(observed.next_report(), 1);
+        observed.assert_idle();
+        let stats = observed.server.stop();
         assert_eq!((stats.accepted, stats.answered, stats.lost), (2, 1, 1));
     }
 }
@@ -110,21 +115,24 @@ fn a_handler_learns_that_its_client_left_and_a_batch_ends_with_the_current_item(
 #[test]
 fn a_handler_learns_that_its_request_was_cancelled_and_the_session_stays_open() {
     for is_whole in [false, true] {
-        let ward = Ward::new(is_whole);
-        let mut client = ward.client();
+        let observed = ObservedServer::new(is_whole);
+        let mut client = observed.client();
         let session = client.connect().unwrap();
         let ticket = session.submit_batch(&[1, 2, 3]).unwrap();
-        assert_eq!(ward.hear(), 1);
+        assert_eq!(observed.next_report(), 1);
         assert!(session.abandon(ticket));
-        assert_eq!(ward.hear(), 1);
-        ward.is_free();
+        assert_eq!(observed.next_report(), 1);
+        observed.assert_idle();
         let ticket = session.submit(&4).unwrap();
-        assert_eq!(ward.hear(), 4);
+        assert_eq!(observed.next_report(), 4);
         assert!(session.abandon(ticket));
-        assert_eq!(ward.hear(), 4);
-        assert_eq!(session.call(&Patient::QUICK).unwrap(), Patient::QUICK);
+        assert_eq!(observed.next_report(), 4);
+        assert_eq!(
+            session.call(&AnswersWhenAbandoned::QUICK).unwrap(),
+            AnswersWhenAbandoned::QUICK
+        );
         drop(client);
-        ward.server.stop();
+        observed.server.stop();
     }
 }
 
@@ -134,14 +142,14 @@ fn a_handler_learns_that_the_drain_timeout_is_over() {
     for (workers, is_whole) in [(0, false), (0, true), (1, false), (1, true)] {
         let drain_timeout = Duration::from_millis(10);
         let config = ServerConfig::default().workers(workers).drain_timeout(drain_timeout);
-        let ward = Ward::with(config, is_whole);
-        let mut client = ward.client();
+        let observed = ObservedServer::with(config, is_whole);
+        let mut client = observed.client();
         let session = client.connect().unwrap();
         session.submit_batch(&[1, 2, 3]).unwrap();
-        assert_eq!(ward.hear(), 1);
-        let Ward { server, told, dir: _dir } = ward;
+        assert_eq!(observed.next_report(), 1);
+        let ObservedServer { server, reports, dir: _dir } = observed;
         let stats = server.stop();
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [1], "only the item at hand");
+        assert_eq!(reports.try_iter().collect::<Vec<_>>(), [1], "only the item at hand");
         let answers = session.wait_batch(TEST_TIMEOUT);
         if workers > 0 {
             assert!(matches!(answers, Err(CallError::Closed { .. })));
@@ -169,7 +177,7 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
     let (server, dir) = fixture.into_server();
     let stopping = thread::spawn(move || server.stop());
     // Clients find nobody once it is stopping. A request would count as lost if its client left before it was withdrawn.
-    until("it is told to stop", || {
+    until("the server is stopping", || {
         let error = Client::<Hold>::new(&dir.run_dir).connect().err();
         matches!(error.map(|error| error.kind()), Some(ErrorKind::Absent | ErrorKind::PeerGone))
     });

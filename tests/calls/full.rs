@@ -40,7 +40,7 @@ impl Slow {
         let mut server = Process::start("server", &dir.run_dir);
         let mut client = Client::with_config(&dir.run_dir, config);
         client.connect().unwrap().submit(&0).unwrap();
-        assert_eq!(server.hear(), "came 0");
+        assert_eq!(server.next_line(), "came 0");
         Self { server, client, sent: 1, _dir: dir }
     }
 
@@ -83,7 +83,7 @@ impl Slow {
 
     /// Lets the provider continue. Exactly the requests that were sent are answered, in order.
     fn close(mut self, more: u64) {
-        self.server.tell("open");
+        self.server.send_line("open");
         let sent = self.sent;
         for number in 0..sent {
             let (_, answer) = self.session().wait_reply(TEST_TIMEOUT).unwrap();
@@ -92,9 +92,9 @@ impl Slow {
         assert!(self.session().try_reply().unwrap().is_none());
         reconcile_session(self.session());
         drop(self.client);
-        self.server.tell("stop");
-        let told = std::iter::from_fn(|| self.server.try_hear());
-        let last = told.filter(|line| line != "opened" && !line.starts_with("came")).last();
+        self.server.send_line("stop");
+        let reply = std::iter::from_fn(|| self.server.try_next_line());
+        let last = reply.filter(|line| line != "opened" && !line.starts_with("came")).last();
         let stats = parse_stats(&last.unwrap());
         reconcile(&stats);
         assert_eq!(stats.accepted, sent + more);
@@ -153,7 +153,7 @@ fn backpressure_wait_ends_when_there_is_room_and_the_lane_keeps_its_size() {
     thread::scope(|scope| {
         scope.spawn(|| {
             caller.wait_until_parked();
-            server.tell("open");
+            server.send_line("open");
         });
         assert_eq!(session.call(&(1 << 40)).unwrap(), 1 << 40);
     });
@@ -212,7 +212,7 @@ fn many_calls_grow_the_lane_instead_of_waiting_for_room() {
     thread::scope(|scope| {
         scope.spawn(|| {
             caller.wait_until_parked();
-            server.tell("open");
+            server.send_line("open");
         });
         session.call_many(&requests, |_, answer| answered += u64::from(answer.is_ok())).unwrap();
     });

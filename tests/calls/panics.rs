@@ -6,33 +6,33 @@ use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Serv
 use crate::support::guard::until;
 use crate::support::test_server::{Dir, client_config, provide_with};
 
-/// A byte that says where it panics.
+/// A byte that selects where its call panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Brittle(u8);
+struct PanicsAt(u8);
 
-const HELD: Brittle = Brittle(0);
-const BREAKS_IN_THE_READER: Brittle = Brittle(1);
-const BREAKS_IN_THE_ANSWER: Brittle = Brittle(2);
+const HELD: PanicsAt = PanicsAt(0);
+const PANICS_IN_DECODE: PanicsAt = PanicsAt(1);
+const PANICS_IN_ENCODE: PanicsAt = PanicsAt(2);
 
 /// The answer to one.
 #[derive(Debug, PartialEq, Eq)]
-struct Back(u8);
+struct Answer(u8);
 
-impl Message for Brittle {
+impl Message for PanicsAt {
     fn encode(&self, into: &mut Vec<u8>) {
         into.push(self.0);
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        assert_ne!(bytes, [BREAKS_IN_THE_READER.0]);
+        assert_ne!(bytes, [PANICS_IN_DECODE.0]);
         u8::decode(bytes).map(Self)
     }
 }
 
-impl Message for Back {
+impl Message for Answer {
     fn encode(&self, into: &mut Vec<u8>) {
         into.push(self.0);
-        assert_ne!(self.0, BREAKS_IN_THE_ANSWER.0);
+        assert_ne!(self.0, PANICS_IN_ENCODE.0);
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -44,31 +44,31 @@ struct ByItem;
 struct ByBatch;
 
 impl Service for ByItem {
-    const NAME: &'static str = "brittle";
-    type Request = Brittle;
-    type Response = Back;
+    const NAME: &'static str = "panics-by-item";
+    type Request = PanicsAt;
+    type Response = Answer;
 }
 
 impl Service for ByBatch {
-    const NAME: &'static str = "brittle-batches";
-    type Request = Brittle;
-    type Response = Back;
+    const NAME: &'static str = "panics-by-batch";
+    type Request = PanicsAt;
+    type Response = Answer;
 }
 
 fn panicked<T>(result: &Result<T, CallError>) -> bool {
     matches!(result, Err(CallError::Declined { status: Status::Panicked }))
 }
 
-fn goes_on<S: Service<Request = Brittle, Response = Back>>(client: &mut Client<S>) {
-    for breaks in [BREAKS_IN_THE_READER, BREAKS_IN_THE_ANSWER] {
+fn survives_panics<S: Service<Request = PanicsAt, Response = Answer>>(client: &mut Client<S>) {
+    for panics in [PANICS_IN_DECODE, PANICS_IN_ENCODE] {
         let session = client.connect().unwrap();
-        assert!(panicked(&session.call(&breaks)), "{breaks:?}");
-        assert_eq!(session.call(&HELD).unwrap(), Back(0), "after {breaks:?}");
-        let whole = session.call_batch(&[HELD, breaks]).map(Iterator::count);
-        assert!(panicked(&whole), "{breaks:?} in a batch");
+        assert!(panicked(&session.call(&panics)), "{panics:?}");
+        assert_eq!(session.call(&HELD).unwrap(), Answer(0), "after {panics:?}");
+        let whole = session.call_batch(&[HELD, panics]).map(Iterator::count);
+        assert!(panicked(&whole), "{panics:?} in a batch");
         let replies = session.call_batch(&[HELD, HELD]).unwrap();
-        let held = replies.filter(|reply| *reply.as_ref().unwrap() == Back(0)).count();
-        assert_eq!(held, 2, "after {breaks:?} in a batch");
+        let held = replies.filter(|reply| *reply.as_ref().unwrap() == Answer(0)).count();
+        assert_eq!(held, 2, "after {panics:?} in a batch");
     }
 }
 
@@ -78,15 +78,15 @@ fn a_message_that_panics_fails_its_call_and_nothing_else() {
         let dir = Dir::new();
         let config = ServerConfig::default().workers(workers);
         let mut builder = Server::builder_with(&dir.run_dir, config);
-        builder.serve::<ByItem>(|_, request| Ok(Back(request.0))).unwrap();
+        builder.serve::<ByItem>(|_, request| Ok(Answer(request.0))).unwrap();
         builder
             .serve_batches::<ByBatch>(|_, requests, answers| {
-                answers.extend(requests.iter().map(|request| Back(request.0)));
+                answers.extend(requests.iter().map(|request| Answer(request.0)));
             })
             .unwrap();
         let server = builder.start().unwrap();
-        goes_on(&mut Client::<ByItem>::with_config(&dir.run_dir, client_config()));
-        goes_on(&mut Client::<ByBatch>::with_config(&dir.run_dir, client_config()));
+        survives_panics(&mut Client::<ByItem>::with_config(&dir.run_dir, client_config()));
+        survives_panics(&mut Client::<ByBatch>::with_config(&dir.run_dir, client_config()));
         // Two alone, and two batches that count as one request each, with each service; counted when the server sleeps.
         until("all are counted", || server.stats().panics == 8);
         assert_eq!(server.stats().admitted, 2, "one session each, all along");
@@ -113,16 +113,16 @@ fn a_panic_whose_payload_panics_when_dropped_fails_its_call_alone() {
             if request != HELD {
                 std::panic::panic_any(Bomb(request.0));
             }
-            Ok(Back(0))
+            Ok(Answer(0))
         });
         let mut client = Client::<ByItem>::with_config(&dir.run_dir, client_config());
         for nested in 2..5 {
             let session = client.connect().unwrap();
-            assert!(panicked(&session.call(&Brittle(nested))));
-            let mut replies = session.call_batch(&[HELD, Brittle(nested)]).unwrap();
-            assert_eq!(*replies.next().unwrap().as_ref().unwrap(), Back(0));
+            assert!(panicked(&session.call(&PanicsAt(nested))));
+            let mut replies = session.call_batch(&[HELD, PanicsAt(nested)]).unwrap();
+            assert_eq!(*replies.next().unwrap().as_ref().unwrap(), Answer(0));
             assert!(replies.next().unwrap().is_err());
         }
-        assert_eq!(client.connect().unwrap().call(&HELD).unwrap(), Back(0));
+        assert_eq!(client.connect().unwrap().call(&HELD).unwrap(), Answer(0));
     }
 }

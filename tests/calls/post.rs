@@ -8,7 +8,7 @@ use bellwire::{
 
 use crate::support::child::Process;
 use crate::support::guard::{TEST_TIMEOUT, until};
-use crate::support::services::{Echo, Hold, Moody};
+use crate::support::services::{AsRequested, Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, client_config, reconcile_session};
 
 const SOON: Duration = Duration::from_millis(10);
@@ -93,13 +93,15 @@ fn a_request_that_no_lane_carries_is_posted_in_memory_of_its_own() {
 fn handlers_that_fail_or_panic_are_counted_and_the_session_stays_open() {
     for workers in [0, 1] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
-        let mut client = fixture.client::<Moody>();
+        let mut client = fixture.client::<AsRequested>();
         let session = client.connect().unwrap();
-        for mood in [Moody::ANSWER, Moody::FAIL, Moody::PANIC, Moody::RAMBLE] {
-            session.post(&mood).unwrap();
+        for outcome in
+            [AsRequested::ANSWER, AsRequested::FAIL, AsRequested::PANIC, AsRequested::LARGE]
+        {
+            session.post(&outcome).unwrap();
         }
         session.raw().post(b"no number").unwrap();
-        assert_eq!(session.call(&Moody::ANSWER).unwrap(), b"fine");
+        assert_eq!(session.call(&AsRequested::ANSWER).unwrap(), b"fine");
         session.flush(TEST_TIMEOUT).unwrap();
         until("all are handled", || fixture.stats().posted == 5);
         drop(client);
@@ -115,7 +117,7 @@ fn held() -> (Process, Client<Hold>, Dir) {
     let mut server = Process::start("server", &dir.run_dir);
     let mut client = Client::with_config(&dir.run_dir, client_config());
     client.connect().unwrap().submit(&0).unwrap();
-    assert_eq!(server.hear(), "came 0");
+    assert_eq!(server.next_line(), "came 0");
     (server, client, dir)
 }
 
@@ -129,7 +131,7 @@ fn a_killed_provider_leaves_exactly_the_unconsumed_posts() {
     let late = session.flush(SOON).unwrap_err();
     assert!(matches!(late, CallError::Deadline { .. }), "{late}");
     assert_eq!((session.stats().posts_taken, session.stats().in_flight), (0, 6));
-    server.tell("open");
+    server.send_line("open");
     session.flush(TEST_TIMEOUT).unwrap();
     assert_eq!((session.stats().posts_taken, session.stats().posts_lost), (5, 0));
     drop((server, client));
@@ -161,7 +163,7 @@ fn a_full_lane_is_met_as_the_caller_chose() {
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();
-        assert_eq!(server.hear(), "came 0");
+        assert_eq!(server.next_line(), "came 0");
         let mut sent = 0;
         let full = loop {
             match session.post(&1) {
@@ -180,7 +182,7 @@ fn a_full_lane_is_met_as_the_caller_chose() {
             let has_grown = session.stats().requests.grows > 0;
             assert_eq!(has_grown, policy == Backpressure::Grow, "{policy:?}");
         }
-        server.tell("open");
+        server.send_line("open");
         session.flush(TEST_TIMEOUT).unwrap();
         let stats = session.stats();
         assert_eq!((stats.posts_taken, stats.posts_lost, stats.unsent), (sent, 0, 1));
@@ -188,7 +190,7 @@ fn a_full_lane_is_met_as_the_caller_chose() {
     }
 }
 
-/// It was told that they were taken.
+/// It was informed that they were taken.
 #[test]
 fn posts_at_workers_are_handled_after_their_client_left() {
     let fixture = TestServer::with(ServerConfig::default().workers(1));
@@ -238,7 +240,7 @@ fn posts_of_a_killed_client_are_handled() {
     for workers in [0, 1] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut client = Process::start("client", fixture.run_dir());
-        assert_eq!((client.ask("post 100"), client.hear()), ("posts".into(), "posted".into()));
+        assert_eq!((client.ask("post 100"), client.next_line()), ("posts".into(), "posted".into()));
         assert_eq!(fixture.arrivals.next(), 0);
         client.kill();
         fixture.release();

@@ -9,7 +9,7 @@ use bellwire::{
 };
 
 use crate::support::guard::{TEST_TIMEOUT, until};
-use crate::support::services::{Echo, Hold, Moody};
+use crate::support::services::{AsRequested, Echo, Hold};
 use crate::support::test_server::{TestServer, reconcile_session};
 
 #[test]
@@ -52,7 +52,7 @@ fn stop_reading(fixture: &TestServer, session: &mut Session<Echo>) -> u64 {
 
 /// A server that spins eagerly: a session that always seems active would starve all others. Its lanes have a fixed
 /// size, so that the test knows what fills them.
-fn eager() -> ServerConfig {
+fn eager_spinning() -> ServerConfig {
     let long = Duration::from_millis(1);
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     ServerConfig::default()
@@ -62,14 +62,14 @@ fn eager() -> ServerConfig {
 
 #[test]
 fn a_client_that_reads_no_answers_delays_no_other_client() {
-    let fixture = TestServer::with(eager());
+    let fixture = TestServer::with(eager_spinning());
     let mut stalled = fixture.client::<Echo>();
     let session = stalled.session().unwrap();
     stop_reading(&fixture, session);
     let mut other = fixture.client::<Echo>();
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-    let mut third = fixture.client::<Moody>();
-    assert_eq!(third.call(&Moody::ANSWER).unwrap(), b"fine");
+    let mut third = fixture.client::<AsRequested>();
+    assert_eq!(third.call(&AsRequested::ANSWER).unwrap(), b"fine");
     // Fill the own lane, too: then it is the caller's to wait.
     while session.submit(&BIG.to_vec()).is_ok() {}
     assert!(matches!(session.submit(&BIG.to_vec()), Err(CallError::WouldBlock)));
@@ -84,7 +84,7 @@ fn a_client_that_reads_no_answers_delays_no_other_client() {
 
 #[test]
 fn a_server_sleeps_while_a_client_reads_no_answers() {
-    let fixture = TestServer::with(eager());
+    let fixture = TestServer::with(eager_spinning());
     let mut stalled = fixture.client::<Echo>();
     let parks = stop_reading(&fixture, stalled.session().unwrap());
     until("the server sleeps again", || fixture.stats().parks > parks);
@@ -97,7 +97,7 @@ fn a_server_sleeps_while_a_client_reads_no_answers() {
 
 #[test]
 fn a_call_waits_for_room_and_puts_earlier_answers_by() {
-    let fixture = TestServer::with(eager());
+    let fixture = TestServer::with(eager_spinning());
     let mut stalled = fixture.client::<Echo>();
     let session = stalled.session().unwrap();
     stop_reading(&fixture, session);
@@ -119,7 +119,7 @@ fn a_call_waits_for_room_and_puts_earlier_answers_by() {
 
 #[test]
 fn a_client_at_its_limit_of_requests_delays_no_other_client() {
-    let config = eager().workers(2).max_in_flight(1);
+    let config = eager_spinning().workers(2).max_in_flight(1);
     let fixture = TestServer::with(config);
     let mut greedy = fixture.client::<Hold>();
     let session = greedy.session().unwrap();
@@ -145,9 +145,9 @@ fn one_session_too_many_is_refused_with_the_limit_and_a_freed_slot_is_reused() {
     assert!(error.to_string().contains("all 2 sessions"), "{error}");
     until("it is noted", || !fixture.recorded_incidents().is_empty());
     let recorded_incidents = fixture.recorded_incidents();
-    let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
+    let is_expected = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
     assert!(
-        matches!(&recorded_incidents[..], [first, ..] if told(first)),
+        matches!(&recorded_incidents[..], [first, ..] if is_expected(first)),
         "{recorded_incidents:?}"
     );
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);

@@ -29,9 +29,9 @@ fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     let error = large.call(&1).unwrap_err();
     assert!(matches!(error, CallError::Refused { .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    let told = error.to_string();
+    let reply = error.to_string();
     for fingerprint in [Small::SCHEMA, Large::SCHEMA] {
-        assert!(told.contains(&format!("{fingerprint:016x}")), "{told}");
+        assert!(reply.contains(&format!("{fingerprint:016x}")), "{reply}");
     }
     assert!(matches!(large.state(), State::Refused { .. }));
     assert_eq!(Client::<Small>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);

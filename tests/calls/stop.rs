@@ -75,10 +75,10 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
             is_full && fixture.service::<Echo>().lane_full > 0
         });
         let (server, _dir) = fixture.into_server();
-        let (tell, told) = channel();
-        let stopping = thread::spawn(move || tell.send(server.stop()).unwrap());
+        let (sender, stopped) = channel();
+        let stopping = thread::spawn(move || sender.send(server.stop()).unwrap());
         drop(client);
-        let stats = told.recv_timeout(scaled(TEST_TIMEOUT)).expect("it waits for ever");
+        let stats = stopped.recv_timeout(scaled(TEST_TIMEOUT)).expect("it waits for ever");
         stopping.join().unwrap();
         reconcile(&stats);
     }

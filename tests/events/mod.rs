@@ -56,7 +56,7 @@ impl Provider {
     }
 
     /// A subscriber that has found the provider.
-    fn tuned_in(&self) -> Subscriber<News> {
+    fn following(&self) -> Subscriber<News> {
         let mut subscriber = self.subscriber(Start::Now);
         until("it follows", || {
             assert_eq!(subscriber.try_next().unwrap(), None);
@@ -107,7 +107,7 @@ fn each_subscriber_receives_every_event_in_order_from_its_own_start() {
     provider.send(3, 20);
     let mut oldest = provider.subscriber(Start::Oldest);
     assert_eq!([(); 3].map(|()| next(&mut oldest)), [1, 2, 3]);
-    let mut now = provider.tuned_in();
+    let mut now = provider.following();
     provider.send(500, 100);
     for sequence in 4..=503 {
         assert_eq!((next(&mut oldest), next(&mut now)), (sequence, sequence));
@@ -121,7 +121,7 @@ fn each_subscriber_receives_every_event_in_order_from_its_own_start() {
 #[test]
 fn a_slow_subscriber_learns_exactly_how_many_it_missed() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     let (mut got, mut missed) = (0, 0);
     for burst in [10, 5_000, 1, 100_000, 700] {
         provider.send(burst, 40);
@@ -147,7 +147,7 @@ fn a_slow_subscriber_learns_exactly_how_many_it_missed() {
 #[test]
 fn subscribers_follow_to_a_larger_ring_without_missing_anything() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     provider.send(10, 100);
     provider.publisher.set_depth(1 << 20).unwrap();
     provider.send(5, 100);
@@ -163,7 +163,7 @@ fn subscribers_follow_to_a_larger_ring_without_missing_anything() {
 #[test]
 fn a_subscriber_overrun_before_a_ring_was_replaced_counts_missed_events_of_both_rings() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     provider.send(10_000, 100);
     provider.publisher.set_depth(128 << 10).unwrap();
     provider.send(50_000, 100);
@@ -184,7 +184,7 @@ fn a_subscriber_overrun_before_a_ring_was_replaced_counts_missed_events_of_both_
 #[test]
 fn events_of_any_length_up_to_the_largest_ring_are_sent_and_a_longer_one_is_refused() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     for len in [8, 9, 15, 16, 17, 16 << 10, (16 << 10) + 1, 3 << 20] {
         provider.send(1, len);
         next(&mut subscriber);

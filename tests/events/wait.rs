@@ -16,7 +16,7 @@ use crate::support::test_server::{Dir, client_config};
 #[test]
 fn a_parked_subscriber_is_woken_by_an_event() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     for sequence in 1..20 {
         let waiter = park(move || (next(&mut subscriber), subscriber));
         provider.send(1, 30);
@@ -29,7 +29,7 @@ fn a_parked_subscriber_is_woken_by_an_event() {
 #[test]
 fn a_publication_that_panics_still_rings_for_the_events_before_it() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     let waiter = park(move || [(); 2].map(|()| next(&mut subscriber)));
     let texts = [text(1, 1), text(2, 1), Vec::new()];
     let texts = texts.iter().inspect(|text| assert_ne!(text.len(), 0));
@@ -42,7 +42,7 @@ fn a_publication_that_panics_still_rings_for_the_events_before_it() {
 #[test]
 fn a_wait_takes_nothing_and_ends_in_time() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     let short = Some(Duration::from_millis(2));
     assert!(!subscriber.wait(short).unwrap());
     assert_eq!(subscriber.next(short).unwrap(), None);
@@ -104,7 +104,7 @@ fn waits_for_an_absent_provider_end_when_one_starts() {
 #[test]
 fn another_thread_cancels_a_parked_subscriber_and_one_that_waits_for_a_provider() {
     let provider = Provider::open();
-    let mut subscriber = provider.tuned_in();
+    let mut subscriber = provider.following();
     let canceller = subscriber.canceller().unwrap();
     let Provider { dir, server, publisher } = provider;
     let mut server = Some(server);

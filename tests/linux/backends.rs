@@ -67,7 +67,7 @@ fn a_killed_client_frees_its_session() {
         let fixture = TestServer::with(config.workers(2));
         let mut other = fixture.client::<Echo>();
         let mut victim = Process::start("client", fixture.run_dir());
-        victim.tell("hold 5");
+        victim.send_line("hold 5");
         assert_eq!(fixture.arrivals.next(), 5);
         assert_eq!(other.call(&vec![1]).unwrap(), [1]);
         until("two sessions", || fixture.stats().sessions == 2);
@@ -174,8 +174,8 @@ pub(crate) fn serve(mut parent: Parent, backend: &str) {
     let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
     let config = server_config(ServerConfig::default().backend(backend));
     let _server = provide_with::<Echo>(&RunDir::from_environment(), config, echo);
-    parent.tell("ready");
-    while parent.hear().is_some() {}
+    parent.send_line("ready");
+    while parent.next_line().is_some() {}
 }
 
 #[test]

@@ -7,7 +7,7 @@ use bellwire_observe::{Counter, Counters, Scanner, SeenSession};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::services::{Echo, Hold, Moody};
+use crate::support::services::{AsRequested, Echo, Hold};
 use crate::support::test_server::{Dir, client_config};
 
 /// The sessions of a service with this server.
@@ -33,17 +33,17 @@ fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire_obser
 }
 
 /// The client's page agrees with the session.
-fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
+fn assert_page_has_stats<S: Service>(counters: &Counters, session: &Session<S>) {
     let stats = session.stats();
-    let told = |counter| counters.of(counter);
-    assert_eq!(told(Counter::Requests), stats.made);
-    assert_eq!(told(Counter::Answered), stats.answered);
-    assert_eq!(told(Counter::Refused), stats.refused);
-    assert_eq!(told(Counter::Failed), stats.failed);
-    assert_eq!(told(Counter::Errors), stats.errors);
-    assert_eq!(told(Counter::Late), stats.late);
-    assert_eq!(told(Counter::Dropped), stats.dropped);
-    assert_eq!(told(Counter::Unsent), stats.unsent);
+    let counted = |counter| counters.of(counter);
+    assert_eq!(counted(Counter::Requests), stats.made);
+    assert_eq!(counted(Counter::Answered), stats.answered);
+    assert_eq!(counted(Counter::Refused), stats.refused);
+    assert_eq!(counted(Counter::Failed), stats.failed);
+    assert_eq!(counted(Counter::Errors), stats.errors);
+    assert_eq!(counted(Counter::Late), stats.late);
+    assert_eq!(counted(Counter::Dropped), stats.dropped);
+    assert_eq!(counted(Counter::Unsent), stats.unsent);
     assert_eq!(counters.in_flight(), stats.in_flight);
     assert_eq!(counters.latency, session.latency());
 }
@@ -52,17 +52,18 @@ fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
 fn both_pages_of_a_session_show_the_counters_of_both_ends() {
     let dir = Dir::new();
     let server = Process::start("server 1", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, client_config());
-    for mood in [Moody::ANSWER, Moody::ANSWER, Moody::FAIL, Moody::PANIC] {
-        let _ = client.call(&mood);
+    let mut client = Client::<AsRequested>::with_config(&dir.run_dir, client_config());
+    for outcome in [AsRequested::ANSWER, AsRequested::ANSWER, AsRequested::FAIL, AsRequested::PANIC]
+    {
+        let _ = client.call(&outcome);
     }
     let session = client.session().unwrap();
     let mut scanner = Scanner::default();
-    until("the server sleeps", || pages::<Moody>(&mut scanner, &server)[1].sleeps);
-    let [here, there] = pages::<Moody>(&mut scanner, &server);
+    until("the server sleeps", || pages::<AsRequested>(&mut scanner, &server)[1].sleeps);
+    let [here, there] = pages::<AsRequested>(&mut scanner, &server);
     assert_eq!((here.pid, there.pid), (std::process::id(), server.pid()));
     let (mine, theirs) = (here.counters.unwrap(), there.counters.unwrap());
-    assert_told(&mine, session);
+    assert_page_has_stats(&mine, session);
     assert_eq!((mine.of(Counter::Answered), mine.of(Counter::Errors)), (2, 2));
     assert_eq!((theirs.of(Counter::Requests), theirs.of(Counter::Answered)), (4, 4));
     assert_eq!((theirs.of(Counter::Errors), theirs.of(Counter::Panics)), (2, 1));
@@ -85,19 +86,19 @@ fn waits_and_failed_ends_are_visible_while_they_last() {
     for at in 0..3 {
         session.submit(&at).unwrap();
     }
-    assert_eq!(server.hear(), "came 0");
+    assert_eq!(server.next_line(), "came 0");
     let late = session.call_within(&9, Duration::ZERO).unwrap_err();
     assert!(matches!(late, CallError::Deadline { .. }), "{late}");
     let mut scanner = Scanner::default();
     let [here, _] = pages::<Hold>(&mut scanner, &server);
     let counters = here.counters.unwrap();
-    assert_told(&counters, session);
+    assert_page_has_stats(&counters, session);
     assert_eq!((counters.in_flight(), counters.of(Counter::Late)), (3, 1));
     until("all are taken", || {
         let [_, there] = pages::<Hold>(&mut scanner, &server);
         there.counters.unwrap().of(Counter::Requests) == 4
     });
-    server.tell("open");
+    server.send_line("open");
     for _ in 0..3 {
         session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap();
     }
@@ -106,7 +107,7 @@ fn waits_and_failed_ends_are_visible_while_they_last() {
         session.stats().dropped == 1
     });
     let [here, _] = pages::<Hold>(&mut scanner, &server);
-    assert_told(&here.counters.unwrap(), session);
+    assert_page_has_stats(&here.counters.unwrap(), session);
     drop(client);
     until("it is over", || seen::<Hold>(&mut scanner, &server).is_empty());
 }

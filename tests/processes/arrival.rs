@@ -78,7 +78,7 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     loop {
         // It answers the handshake without being asked again, so there may be a session already.
         if let Ok(fd) = client.as_arrival_fd() {
-            assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap(), "nobody is told");
+            assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap(), "no client is notified");
         }
         if client.refresh() == State::Ready {
             break;
@@ -98,7 +98,7 @@ fn an_event_loop_learns_of_each_start_of_a_provider() {
         let mut server = Process::start("server", &dir.run_dir);
         let guard = Instant::now();
         while client.refresh() != State::Ready {
-            assert!(guard.elapsed() < TEST_TIMEOUT, "nobody is told");
+            assert!(guard.elapsed() < TEST_TIMEOUT, "no client is notified");
             let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(test_deadline()));
             assert!(waited.unwrap(), "nothing comes");
         }

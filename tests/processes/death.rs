@@ -20,7 +20,7 @@ fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
         until("it is absent", || client.refresh() == State::Absent);
         failed
     });
-    assert_eq!(server.hear(), "came 7");
+    assert_eq!(server.next_line(), "came 7");
     // Not waited for: a zombie is dead enough.
     server.kill_unwaited();
     let failed = caller.join().unwrap();
@@ -37,7 +37,7 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
     echo.call(&vec![1]).unwrap();
     let mut hold = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let ticket = hold.connect().unwrap().submit(&7).unwrap();
-    assert_eq!(server.hear(), "came 7");
+    assert_eq!(server.next_line(), "came 7");
     let caller = park(move || echo.call(&vec![2]));
     server.kill();
     let failed = caller.join().unwrap();
@@ -71,7 +71,7 @@ fn a_client_killed_in_mid_call_frees_its_session_and_disturbs_no_other() {
     let fixture = TestServer::with(ServerConfig::default().workers(2));
     let mut other = fixture.client::<Echo>();
     let mut victim = Process::start("client", fixture.run_dir());
-    victim.tell("hold 5");
+    victim.send_line("hold 5");
     assert_eq!(fixture.arrivals.next(), 5);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     until("two sessions", || fixture.stats().sessions == 2);

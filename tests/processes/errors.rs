@@ -4,7 +4,7 @@ use bellwire::{
 
 use crate::support::child::Process;
 use crate::support::roles::parse_stats;
-use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
+use crate::support::services::{AsRequested, AsRequestedBytes, AsRequestedNumber, Echo, echo};
 use crate::support::test_server::{Dir, client_config, reconcile, reconcile_session};
 
 #[test]
@@ -32,8 +32,8 @@ fn calls_cross_between_processes_and_both_ends_count_them() {
 fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Moody>::with_config(&dir.run_dir, client_config());
-    let error = client.call(&Moody::FAIL).unwrap_err();
+    let mut client = Client::<AsRequested>::with_config(&dir.run_dir, client_config());
+    let error = client.call(&AsRequested::FAIL).unwrap_err();
     match &error {
         // No control characters of another process on a terminal.
         CallError::Handler { code, reason } => {
@@ -45,7 +45,7 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
         (error.kind(), error.fault(), error.executed()),
         (ErrorKind::Handler, Fault::Peer, Executed::Maybe)
     );
-    assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
+    assert_eq!(client.call(&AsRequested::ANSWER).unwrap(), b"fine");
     assert_eq!(parse_stats(&server.ask("stop")).answered, 2);
 }
 
@@ -53,12 +53,12 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
 fn a_malformed_request_runs_no_handler_and_a_malformed_answer_has_its_position() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<MoodyBytes>::with_config(&dir.run_dir, client_config());
+    let mut client = Client::<AsRequestedBytes>::with_config(&dir.run_dir, client_config());
     let error = client.call(&b"five!".to_vec()).unwrap_err();
     assert!(matches!(error, CallError::Declined { status: Status::Malformed }), "{error}");
     assert_eq!((error.kind(), error.executed()), (ErrorKind::Malformed, Executed::No));
-    let mut client = Client::<MoodyNumber>::with_config(&dir.run_dir, client_config());
-    let error = client.call(&Moody::ANSWER).unwrap_err();
+    let mut client = Client::<AsRequestedNumber>::with_config(&dir.run_dir, client_config());
+    let error = client.call(&AsRequested::ANSWER).unwrap_err();
     let CallError::Malformed(malformed) = &error else { panic!("{error}") };
     assert_eq!((malformed.at, malformed.len), (4, 4));
     assert_eq!(error.executed(), Executed::Maybe);

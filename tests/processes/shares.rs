@@ -23,8 +23,8 @@ fn workers_take_turns_by_client_however_many_sessions_one_has() {
     assert_eq!(fixture.arrivals.next(), OWN);
     let mut greedy = Process::start("client", fixture.run_dir());
     for _ in 0..SESSIONS {
-        greedy.tell(&format!("ask {EACH}"));
-        assert_eq!(greedy.hear(), "asked");
+        greedy.send_line(&format!("ask {EACH}"));
+        assert_eq!(greedy.next_line(), "asked");
     }
     until("all of them are queued", || fixture.stats().accepted == 1 + SESSIONS * EACH);
     for request in 1..=EACH {
@@ -43,11 +43,11 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
     const EACH: u64 = 5;
     const OWN: u64 = 1000;
     let dir = Dir::new();
-    let (tell, told) = channel();
+    let (sender, handled) = channel();
     let (release, released) = channel();
     let released = Mutex::new(released);
     let server = provide_with::<Hold>(&dir.run_dir, ServerConfig::default(), move |_, who| {
-        tell.send(who).unwrap();
+        sender.send(who).unwrap();
         if who == OWN {
             released.lock().unwrap().recv_timeout(TEST_TIMEOUT).unwrap();
         }
@@ -57,22 +57,22 @@ fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions
     });
     let mut greedy = Process::start("client", &dir.run_dir);
     for _ in 0..SESSIONS {
-        greedy.tell("ask 0");
-        assert_eq!(greedy.hear(), "asked");
+        greedy.send_line("ask 0");
+        assert_eq!(greedy.next_line(), "asked");
     }
     let mut own = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let session = own.connect().unwrap();
     session.submit(&OWN).unwrap();
-    assert_eq!(told.recv_timeout(TEST_TIMEOUT), Ok(OWN));
+    assert_eq!(handled.recv_timeout(TEST_TIMEOUT), Ok(OWN));
     // All of these are there before the next handler runs.
-    greedy.tell(&format!("ask-all {EACH}"));
-    assert_eq!(greedy.hear(), "asked");
+    greedy.send_line(&format!("ask-all {EACH}"));
+    assert_eq!(greedy.next_line(), "asked");
     for request in 1..=EACH {
         session.submit(&(OWN + request)).unwrap();
     }
     release.send(()).unwrap();
     let all = (1 + SESSIONS) * EACH;
-    let order: Vec<u64> = (0..all).map(|_| told.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
+    let order: Vec<u64> = (0..all).map(|_| handled.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
     let last = order.iter().position(|&request| request == OWN + EACH).unwrap();
     // One of each, and what a turn and a share begin once more.
     assert!(last <= 4 * EACH as usize, "{order:?}");

@@ -15,8 +15,8 @@ use bellwire::{
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::test_deadline;
-use crate::support::pattern::{self, Dice, scatter};
-use crate::support::roles::{parse_stats, tell_stats};
+use crate::support::pattern::{self, Rng, scatter};
+use crate::support::roles::{format_stats, parse_stats};
 use crate::support::services::services;
 use crate::support::test_server::{
     Dir, Reconciled, client_config, provide_with, reconcile, reconcile_session,
@@ -70,7 +70,7 @@ enum Storage {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::new(seed);
         let kib = |kib: u64| Geometry::new(kib << 10).unwrap();
         let lanes = [kib(4), kib(16), kib(64)];
         let large = kib(64 << 10);
@@ -80,8 +80,8 @@ impl Plan {
         let spans =
             [Duration::from_micros(100), Duration::from_millis(10), Duration::from_secs(30)];
         let mut limits = || {
-            let max_shared_bytes_per_session = dice.pick(&[140 << 20, 256 << 20]);
-            Limits { max_lane: dice.pick(&most), max_shared_bytes_per_session, ..Limits::default() }
+            let max_shared_bytes_per_session = rng.pick(&[140 << 20, 256 << 20]);
+            Limits { max_lane: rng.pick(&most), max_shared_bytes_per_session, ..Limits::default() }
         };
         let [ours, theirs] = [limits(), limits()];
         // Each doorbell comes in its turn.
@@ -89,23 +89,23 @@ impl Plan {
         let client = client_config().doorbell(doorbells[seed as usize % 3]).lane(
             client_config()
                 .lane
-                .size(dice.pick(&lanes).min(theirs.max_lane))
+                .size(rng.pick(&lanes).min(theirs.max_lane))
                 .limits(ours)
-                .attach_from(dice.pick(&attach))
-                .stream_from(dice.pick(&stream))
-                .shrink_after(dice.pick(&spans)),
+                .attach_from(rng.pick(&attach))
+                .stream_from(rng.pick(&stream))
+                .shrink_after(rng.pick(&spans)),
         );
         let server = ServerConfig::default()
-            .doorbell(dice.pick(&[Doorbell::Eventfd, Doorbell::Eventfd, Doorbell::Socket]))
+            .doorbell(rng.pick(&[Doorbell::Eventfd, Doorbell::Eventfd, Doorbell::Socket]))
             // Answers of workers come in any order.
             .workers(if seed % 8 == 7 { 2 } else { 0 })
             .lane(
                 LaneConfig::default()
-                    .size(dice.pick(&lanes).min(ours.max_lane))
+                    .size(rng.pick(&lanes).min(ours.max_lane))
                     .limits(theirs)
-                    .attach_from(dice.pick(&attach))
-                    .stream_from(dice.pick(&stream))
-                    .shrink_after(dice.pick(&spans)),
+                    .attach_from(rng.pick(&attach))
+                    .stream_from(rng.pick(&stream))
+                    .shrink_after(rng.pick(&spans)),
             );
         Self { seed, client, server }
     }
@@ -115,17 +115,17 @@ impl Plan {
     }
 
     fn exchange(&self, number: u64) -> Exchange {
-        let mut dice = Dice::new(self.seed ^ scatter(number));
+        let mut rng = Rng::new(self.seed ^ scatter(number));
         // A reader that cannot rely on the order has to read the number.
         let least = if self.is_ordered() { 0 } else { 8 };
         let mut planned = || {
-            let len = match dice.below(10_000) {
-                0..3 => ((dice.below(1 << 20) + (1 << 20)) << dice.below(6)).min(LARGEST),
-                3..50 => dice.below_by_magnitude(1 << 20),
-                50..400 => dice.below_by_magnitude(16 << 10),
-                _ => dice.below(200),
+            let len = match rng.below(10_000) {
+                0..3 => ((rng.below(1 << 20) + (1 << 20)) << rng.below(6)).min(LARGEST),
+                3..50 => rng.below_by_magnitude(1 << 20),
+                50..400 => rng.below_by_magnitude(16 << 10),
+                _ => rng.below(200),
             };
-            let made = match dice.below(200) {
+            let made = match rng.below(200) {
                 0 => Storage::Sealed,
                 1..100 => Storage::Built,
                 _ => Storage::Private,
@@ -204,16 +204,16 @@ impl ServerPlan {
 pub(crate) fn serve(mut parent: Parent, seed: u64) {
     let handler = ServerPlan::new(Plan::new(seed));
     let server = handler.serve(&RunDir::from_environment());
-    parent.tell("ready");
-    assert_eq!(parent.hear().as_deref(), Some("stop"));
-    parent.tell(&tell_stats(&server.stop()));
+    parent.send_line("ready");
+    assert_eq!(parent.next_line().as_deref(), Some("stop"));
+    parent.send_line(&format_stats(&server.stop()));
 }
 
 /// The calling end.
 struct ClientPlan<'a> {
     plan: &'a Plan,
     session: &'a mut Session<Exact>,
-    dice: Dice,
+    rng: Rng,
     /// The number of the next request: that many have reached the handler, or will.
     next: u64,
     in_flight: HashMap<Ticket, u64>,
@@ -224,22 +224,22 @@ struct ClientPlan<'a> {
 
 impl<'a> ClientPlan<'a> {
     fn new(plan: &'a Plan, session: &'a mut Session<Exact>) -> Self {
-        let dice = Dice::new(!plan.seed);
-        Self { plan, session, dice, next: 0, in_flight: HashMap::new(), last: None, unsent: 0 }
+        let rng = Rng::new(!plan.seed);
+        Self { plan, session, rng, next: 0, in_flight: HashMap::new(), last: None, unsent: 0 }
     }
 
     /// Calls until this many requests were sent, and takes all answers.
     fn ask(&mut self, requests: u64) {
         let mut depth = 1;
         while self.next < requests {
-            if self.dice.once_in(500) {
-                depth = self.dice.pick(&[1, 2, 8, 32, 200, 1000]);
+            if self.rng.once_in(500) {
+                depth = self.rng.pick(&[1, 2, 8, 32, 200, 1000]);
             }
             // With workers, only what needs no order.
             let is_ordered = self.plan.is_ordered();
-            match self.dice.below(4000) {
+            match self.rng.below(4000) {
                 0..3 => self.trim(),
-                3..8 if is_ordered => self.call_in_haste(),
+                3..8 if is_ordered => self.call_with_short_timeout(),
                 8..12 if is_ordered => self.abandon(),
                 12..30 => self.wait(),
                 30..200 => self.call(),
@@ -282,9 +282,9 @@ impl<'a> ClientPlan<'a> {
 
     /// Has hardly time for the call. A request that was not executed is sent again, under the same number: the handler
     /// expects it.
-    fn call_in_haste(&mut self) {
+    fn call_with_short_timeout(&mut self) {
         let number = self.next;
-        let timeout = Duration::from_micros(self.dice.below(100) as u64);
+        let timeout = Duration::from_micros(self.rng.below(100) as u64);
         match self.session.call_within(&self.plan.request(number), timeout) {
             Ok(answer) => self.check(number, &answer),
             Err(CallError::Deadline { executed: Executed::No }) => {
@@ -369,7 +369,7 @@ fn ask(plan: &Plan, run_dir: &RunDir, requests: u64) -> (SessionStats, u64, u64)
 }
 
 /// Both ends counted exactly what was sent, in one session.
-fn settle(stats: &ServerStats, sent: u64) {
+fn check_counters(stats: &ServerStats, sent: u64) {
     reconcile(stats);
     assert_eq!((stats.admitted, stats.accepted, stats.answered), (1, sent, sent), "{stats:?}");
 }
@@ -379,7 +379,7 @@ fn run(seed: u64, requests: u64) -> SessionStats {
     let dir = Dir::new();
     let mut server = Process::start(&format!("exact {seed}"), &dir.run_dir);
     let (stats, sent, unsent) = ask(&plan, &dir.run_dir, requests);
-    settle(&parse_stats(&server.ask("stop")), sent);
+    check_counters(&parse_stats(&server.ask("stop")), sent);
     println!("  {sent} requests; {unsent} more were not executed, and said so");
     for (what, lane) in [("requests", stats.requests), ("answers", stats.answers)] {
         let (grows, shrinks, attaches) = (lane.grows, lane.shrinks, lane.attaches);

@@ -70,8 +70,9 @@ fn an_answer_above_either_ends_limit_is_reported_as_too_large() {
                 let request = request_by(100, Storage::Private, 100_001, how);
                 for error in [session.call(&request), submit(session, &request)] {
                     let error = error.unwrap_err();
-                    let is_said = matches!(error, CallError::Declined { status: Status::TooLarge });
-                    assert!(is_said, "{error}");
+                    let is_reported =
+                        matches!(error, CallError::Declined { status: Status::TooLarge });
+                    assert!(is_reported, "{error}");
                     assert_eq!(error.kind(), ErrorKind::TooLarge);
                     assert_eq!(error.executed(), Executed::Maybe);
                 }

@@ -16,13 +16,13 @@ struct Words<const N: usize>;
 #[derive(Debug)]
 struct Index {
     words: Vec<u64>,
-    was_told: bool,
+    was_delta: bool,
 }
 
-/// Whether readers refuse what they are told, each kind of list by itself.
+/// Whether readers refuse deltas, each kind of list by itself.
 static REFUSES: [AtomicBool; 6] = [const { AtomicBool::new(false) }; 6];
-/// How often one was told something, publishers included.
-static TOLD: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+/// How many deltas were applied or refused, by publishers too.
+static DELTAS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
 
 impl<const N: usize> Snapshot for Words<N> {
     const NAME: &'static str = "words";
@@ -33,7 +33,7 @@ impl<const N: usize> Snapshot for Words<N> {
         if bytes.len() % 8 > 0 {
             return Err(OutOfOrder { item: bytes.len() / 8, offset: bytes.len() / 8 * 8 });
         }
-        Ok(Index { words: words(bytes).collect(), was_told: false })
+        Ok(Index { words: words(bytes).collect(), was_delta: false })
     }
 
     const PUBLISHES_DELTAS: bool = true;
@@ -49,7 +49,7 @@ impl<const N: usize> Snapshot for Words<N> {
     }
 
     fn apply_delta(index: &mut Index, changes: &[u8]) -> bool {
-        TOLD[N].fetch_add(1, Ordering::SeqCst);
+        DELTAS[N].fetch_add(1, Ordering::SeqCst);
         if REFUSES[N].load(Ordering::SeqCst) {
             return false;
         }
@@ -57,7 +57,7 @@ impl<const N: usize> Snapshot for Words<N> {
         while let (Some(at), Some(word)) = (changed.next(), changed.next()) {
             index.words[at as usize] = word;
         }
-        index.was_told = true;
+        index.was_delta = true;
         true
     }
 
@@ -111,11 +111,11 @@ impl<const N: usize> Fixture<N> {
 
     /// Has a reader take the newest generation, and asserts how it did.
     #[track_caller]
-    fn takes(&self, cache: &mut SnapshotCache<Words<N>>, is_told: bool) {
+    fn takes(&self, cache: &mut SnapshotCache<Words<N>>, is_delta: bool) {
         assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
         let current = cache.current().unwrap();
         assert_eq!(current.generation(), self.publisher.generation());
-        assert_eq!(current.index().was_told, is_told);
+        assert_eq!(current.index().was_delta, is_delta);
         assert_eq!(current.index().words, self.words);
         assert!(current.bytes() == self.bytes());
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
@@ -146,13 +146,13 @@ fn a_reader_that_is_some_generations_behind_follows_all_and_one_far_behind_takes
     for (len, far) in [(40, 5_000), (IN_RING + 1, 30)] {
         let mut fixture = Fixture::<1>::new(len);
         let mut cache = fixture.reader();
-        for (behind, is_told) in
+        for (behind, is_delta) in
             [(2, true), (16, true), (17, false), (1, true), (far, false), (3, true)]
         {
             for word in 0..behind {
                 fixture.publish(word);
             }
-            fixture.takes(&mut cache, is_told);
+            fixture.takes(&mut cache, is_delta);
         }
     }
 }
@@ -161,11 +161,11 @@ fn a_reader_that_is_some_generations_behind_follows_all_and_one_far_behind_takes
 fn a_reader_that_refuses_a_delta_takes_the_whole_snapshot() {
     let mut fixture = Fixture::<2>::new(40);
     let mut cache = fixture.reader();
-    let before = TOLD[2].load(Ordering::SeqCst);
+    let before = DELTAS[2].load(Ordering::SeqCst);
     fixture.publish(1);
     REFUSES[2].store(true, Ordering::SeqCst);
     fixture.takes(&mut cache, false);
-    assert_eq!(TOLD[2].load(Ordering::SeqCst), before + 2, "the publisher, the reader");
+    assert_eq!(DELTAS[2].load(Ordering::SeqCst), before + 2, "the publisher, the reader");
     REFUSES[2].store(false, Ordering::SeqCst);
     fixture.publish(2);
     fixture.takes(&mut cache, true);
@@ -183,7 +183,7 @@ fn a_generation_without_a_delta_is_taken_as_a_whole() {
         fixture.publish(1);
         fixture.takes(&mut cache, true);
     }
-    // A malformed one is told of by nobody, and the next one neither.
+    // No publisher sends a delta to a malformed one, nor to the next one.
     fixture.publisher.publish(&[1, 2, 3]).unwrap();
     assert!(cache.refresh_within(TEST_TIMEOUT).is_err());
     fixture.publish(1);
@@ -201,7 +201,7 @@ fn deltas_of_a_successor_are_not_applied_to_the_predecessors_snapshot() {
     let Fixture { dir, server, .. } = fixture;
     server.stop();
     assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable);
-    // Its third generation is what the reader would be told of next.
+    // Its third generation is what the reader would get next.
     let mut fixture = Fixture::<4>::in_dir(dir, 40);
     for word in 0..3 {
         fixture.publish(word);
@@ -210,7 +210,7 @@ fn deltas_of_a_successor_are_not_applied_to_the_predecessors_snapshot() {
         cache.refresh_within(TEST_TIMEOUT).unwrap() == Refreshed::Changed
     });
     let current = cache.current().unwrap();
-    assert!(!current.index().was_told && current.bytes() == fixture.bytes());
+    assert!(!current.index().was_delta && current.bytes() == fixture.bytes());
     fixture.publish(9);
     fixture.takes(&mut cache, true);
 }

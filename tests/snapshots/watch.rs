@@ -18,7 +18,7 @@ fn one_publication_wakes_the_watchers_of_two_processes() {
     for generation in 2..12 {
         assert_eq!(server.ask(&format!("publish {} 7", generation * 10)), generation.to_string());
         for watcher in &mut watchers {
-            assert_eq!(watcher.hear(), format!("Changed {generation} {} 7", generation * 10));
+            assert_eq!(watcher.next_line(), format!("Changed {generation} {} 7", generation * 10));
         }
     }
 }
@@ -33,13 +33,13 @@ fn watchers_outlive_their_providers_end_and_see_the_successors_first_snapshot() 
         let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
         end(&mut server);
         for watcher in &mut watchers {
-            assert_eq!(watcher.hear(), "Unavailable 1 1 10", "the last good one stays");
+            assert_eq!(watcher.next_line(), "Unavailable 1 1 10", "the last good one stays");
         }
         let mut successor = Process::start("server", &dir.run_dir);
         // The same generation of another provider is another snapshot.
         assert_eq!(successor.ask("publish 500 3"), "1");
         for watcher in &mut watchers {
-            assert_eq!(watcher.hear(), "Changed 1 500 3");
+            assert_eq!(watcher.next_line(), "Changed 1 500 3");
         }
     }
 }

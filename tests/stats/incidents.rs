@@ -14,14 +14,14 @@ use crate::support::test_server::{Dir, client_config};
 
 /// A server that reports incidents, and passes them on.
 fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
-    let (tell, told) = channel();
+    let (sender, incidents) = channel();
     // All tests of this process provide the same services: one must not learn from another.
     let lane = config.lane.clone().max_learned(config.lane.size);
     let config = config.lane(lane);
     let mut builder = Server::builder_with(&dir.run_dir, config);
     builder.serve::<Echo>(echo).unwrap();
-    builder.on_incident(move |incident| tell.send(incident.clone()).unwrap());
-    (builder.start().unwrap(), told)
+    builder.on_incident(move |incident| sender.send(incident.clone()).unwrap());
+    (builder.start().unwrap(), incidents)
 }
 
 fn with_token(token: u8) -> ClientConfig {
@@ -38,10 +38,10 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     let dir = Dir::new();
     let before = SystemTime::now();
     let config = ServerConfig::default().token(Token::new([1; 16]));
-    let (server, told) = server(&dir, config);
+    let (server, incidents) = server(&dir, config);
     is_refused(&dir, with_token(2));
     // While the server runs, and before any query.
-    let incident = told.recv_timeout(TEST_TIMEOUT).expect("it is told");
+    let incident = incidents.recv_timeout(TEST_TIMEOUT).expect("it is reported");
     assert!(incident.at >= before && incident.at <= SystemTime::now(), "{incident:?}");
     assert_eq!((incident.number, incident.suppressed), (0, 0));
     assert_eq!(incident.cause.kind(), IncidentKind::Refused);
@@ -69,17 +69,17 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
 fn a_flood_of_refusals_is_reported_in_part_and_counted_in_full() {
     let dir = Dir::new();
     let config = ServerConfig::default().token(Token::new([1; 16]));
-    let (server, told) = server(&dir, config);
+    let (server, incidents) = server(&dir, config);
     for _ in 0..100 {
         is_refused(&dir, with_token(2));
     }
     until("all are counted", || server.stats().clients_refused == 100);
-    let so_far = told.try_iter().count() as u64;
-    assert!(so_far < 100, "all were told");
+    let so_far = incidents.try_iter().count() as u64;
+    assert!(so_far < 100, "all were reported");
     assert_eq!(server.incidents_by_user()[0].counts.of(IncidentKind::Refused), 100);
     server.stop();
-    let rest: Vec<Incident> = told.iter().collect();
-    let last = rest.last().expect("it is told at the end");
+    let rest: Vec<Incident> = incidents.iter().collect();
+    let last = rest.last().expect("it is reported at the end");
     assert_eq!(last.number, 99);
     let suppressed: u64 = rest.iter().map(|incident| incident.suppressed).sum();
     assert_eq!(so_far + rest.len() as u64 + suppressed, 100);
@@ -106,15 +106,15 @@ fn a_lane_that_has_grown_to_its_limit_is_reported_once() {
     let dir = Dir::new();
     let mut config = ServerConfig::default().lane(LaneConfig::default().stream_from(None));
     config.lane.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();
-    let (server, told) = server(&dir, config);
+    let (server, incidents) = server(&dir, config);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let long = vec![7; 30_000];
     for _ in 0..3 {
         assert_eq!(client.call(&long).unwrap(), long);
     }
-    let incident = told.recv_timeout(TEST_TIMEOUT).expect("it is told");
+    let incident = incidents.recv_timeout(TEST_TIMEOUT).expect("it is reported");
     assert_eq!(incident.cause, IncidentCause::AtLimit { bytes: 64 * 1024 });
     drop(client);
     assert_eq!(server.stop().at_limit, 1);
-    assert_eq!(told.iter().count(), 0);
+    assert_eq!(incidents.iter().count(), 0);
 }

@@ -50,11 +50,11 @@ impl Log for Lines {
 fn lines() -> Receiver<(Level, String)> {
     static LINES: OnceLock<Lines> = OnceLock::new();
     static SET: Once = Once::new();
-    let (tell, told) = channel();
-    let lines = LINES.get_or_init(|| Lines(Mutex::new(tell)));
+    let (sender, receiver) = channel();
+    let lines = LINES.get_or_init(|| Lines(Mutex::new(sender)));
     SET.call_once(|| log::set_logger(lines).unwrap());
     log::set_max_level(LevelFilter::Info);
-    told
+    receiver
 }
 
 #[test]

@@ -6,7 +6,9 @@ use super::agree;
 use crate::support::child::Process;
 use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::once_parked;
-use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
+use crate::support::services::{
+    AsRequested, AsRequestedBytes, AsRequestedNumber, Echo, Hold, Numbers,
+};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
 fn with_worker() -> TestServer {
@@ -21,11 +23,14 @@ fn each_way_to_end_is_counted_on_both_ends() {
         let fixture = TestServer::with(
             ServerConfig::default().workers(workers).lane(LaneConfig::default().limits(limits)),
         );
-        let mut client = fixture.client::<Moody>();
-        for (mood, times) in
-            [(Moody::ANSWER, 5), (Moody::FAIL, 3), (Moody::PANIC, 2), (Moody::RAMBLE, 1)]
-        {
-            (0..times).for_each(|_| drop(client.call(&mood)));
+        let mut client = fixture.client::<AsRequested>();
+        for (outcome, times) in [
+            (AsRequested::ANSWER, 5),
+            (AsRequested::FAIL, 3),
+            (AsRequested::PANIC, 2),
+            (AsRequested::LARGE, 1),
+        ] {
+            (0..times).for_each(|_| drop(client.call(&outcome)));
         }
         let (here, there) = agree(&fixture, client.session().unwrap());
         assert_eq!((here.made, here.answered, here.refused), (11, 5, 0), "{workers} workers");
@@ -34,12 +39,12 @@ fn each_way_to_end_is_counted_on_both_ends() {
         drop(client);
 
         // Bytes that are no request: refused. An answer that is no number: dropped.
-        let mut client = fixture.client::<MoodyBytes>();
+        let mut client = fixture.client::<AsRequestedBytes>();
         client.call(&vec![1, 2, 3]).unwrap_err();
         let stats = client.session().unwrap().stats();
         assert_eq!((stats.made, stats.refused, stats.failed), (1, 1, 0));
-        let mut client = fixture.client::<MoodyNumber>();
-        assert!(matches!(client.call(&Moody::ANSWER), Err(CallError::Malformed(_))));
+        let mut client = fixture.client::<AsRequestedNumber>();
+        assert!(matches!(client.call(&AsRequested::ANSWER), Err(CallError::Malformed(_))));
         let stats = client.session().unwrap().stats();
         assert_eq!((stats.made, stats.failed, stats.dropped, stats.errors), (1, 1, 1, 0));
         drop(client);
@@ -195,7 +200,7 @@ fn a_server_that_dies_leaves_every_request_accounted_for() {
     let mut client = Client::<Hold>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
     let kept = session.submit(&1).unwrap();
-    assert_eq!(server.hear(), "came 1");
+    assert_eq!(server.next_line(), "came 1");
     let killer = once_parked(move || server.kill());
     let gone = session.call_many(&[2, 3, 4], |_, answer| drop(answer.unwrap_err()));
     assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");

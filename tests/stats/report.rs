@@ -4,7 +4,7 @@ use bellwire::{
 };
 
 use crate::support::guard::until;
-use crate::support::services::{Echo, Moody, Numbers};
+use crate::support::services::{AsRequested, Echo, Numbers};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
 const OBSERVERS: &str = "bellwire-stats";
@@ -21,9 +21,11 @@ fn any_endpoint_reports_the_counters_of_all_services() {
         client.call(&vec![1, 2]).unwrap();
     }
     // Whatever the endpoint serves, functions or snapshots.
-    for service in [Client::<Echo>::SERVICE, Client::<Moody>::SERVICE, "numbers".parse().unwrap()] {
+    for service in
+        [Client::<Echo>::SERVICE, Client::<AsRequested>::SERVICE, "numbers".parse().unwrap()]
+    {
         let mut observer = observer(&fixture, service);
-        until("all is told", || observer.fetch().unwrap().total.accepted >= 7);
+        until("all is counted", || observer.fetch().unwrap().total.accepted >= 7);
         let report = observer.fetch().unwrap();
         assert_eq!((report.pid, report.workers), (std::process::id(), 0));
         assert_eq!(observer.provider_pid(), Some(report.pid));
@@ -33,7 +35,7 @@ fn any_endpoint_reports_the_counters_of_all_services() {
         assert!(report.started.elapsed().unwrap().as_secs() < 3600);
         let names: Vec<String> =
             report.services.iter().map(|row| row.service.to_string()).collect();
-        assert_eq!(names, ["echo", "moody", "hold", "numbers", OBSERVERS]);
+        assert_eq!(names, ["echo", "as-requested", "hold", "numbers", OBSERVERS]);
         let echo = report.services[0].stats;
         assert_eq!((echo.sessions, echo.accepted, echo.answered), (1, 7, 7));
         assert_eq!(
@@ -121,7 +123,7 @@ fn a_report_of_an_older_server_is_understood_and_missing_counters_stay_missing()
     let by = |stats: &ServerStats| {
         stats.clients_by_futex + stats.clients_by_eventfd + stats.clients_by_socket
     };
-    until("the client is told", || by(&observer.fetch().unwrap().services[0].stats) == 1);
+    until("the rejection is counted", || by(&observer.fetch().unwrap().services[0].stats) == 1);
     let mut report = observer.fetch().unwrap();
     assert!(report.backend.is_some());
     let older = ServerReport::decode(&of_an_older_server(&report)).unwrap();
@@ -188,7 +190,7 @@ fn a_method_that_is_not_served_is_refused_as_ever() {
     let refused = client.call(&()).unwrap_err();
     assert!(matches!(refused, CallError::Refused { code: RefuseCode::Service, .. }), "{refused}");
     until("it is counted", || fixture.service::<Echo>().handshakes_failed == 1);
-    assert_eq!(fixture.service::<Moody>().handshakes_failed, 0);
+    assert_eq!(fixture.service::<AsRequested>().handshakes_failed, 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use bellwire::{
 
 use super::child::Parent;
 use super::pattern;
-use super::roles::tell_stats;
+use super::roles::format_stats;
 use super::test_server::{client_config, provide_with, server_config};
 use crate::support::guard::until;
 use crate::support::services::services;
@@ -149,42 +149,42 @@ impl Settings {
     }
 }
 
-/// Provides blobs. Unknown commands go to `obey`.
-pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
+/// Provides blobs. Unknown commands go to `apply`.
+pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut apply: impl FnMut(&[&str])) {
     let store = BlobStore::default();
     let server = provide_with::<Blobs>(
         &RunDir::from_environment(),
         server_config(settings.server()),
         move |_, request| store.answer(&request),
     );
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["stats"] => parent.tell(&tell_stats(&server.stats())),
-            ["stop"] => return parent.tell(&tell_stats(&server.stop())),
+            ["stats"] => parent.send_line(&format_stats(&server.stats())),
+            ["stop"] => return parent.send_line(&format_stats(&server.stop())),
             ref words => {
-                obey(words);
-                parent.tell("done");
+                apply(words);
+                parent.send_line("done");
             }
         }
     }
 }
 
-/// Calls for blobs, on command. Unknown commands go to `obey`.
-pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
+/// Calls for blobs, on command. Unknown commands go to `apply`.
+pub(crate) fn call(mut parent: Parent, mut apply: impl FnMut(&[&str])) {
     let run_dir = RunDir::from_environment();
     let mut client: Option<Client<Blobs>> = None;
     let mut kept = Vec::new();
     let mut ready = None;
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         let words: Vec<_> = line.split(' ').collect();
         let done = || "done".to_owned();
-        let told = match words[..] {
+        let reply = match words[..] {
             ["open", ref settings @ ..] => {
                 let config = Settings::parse(settings.iter().copied()).client();
                 let opened = client.insert(Client::with_config(&run_dir, config));
-                tell(opened.connect().map(|_| ()))
+                format_result(opened.connect().map(|_| ()))
             }
             ["close"] => {
                 client = None;
@@ -207,7 +207,7 @@ pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
                 let session = client.as_mut().unwrap().session().unwrap();
                 let answered =
                     if way == "call" { session.call(request) } else { submit(session, request) };
-                tell(answered.map(|bytes| {
+                format_result(answered.map(|bytes| {
                     check_answer(*answer, *how, &bytes).unwrap();
                     if way == "keep" {
                         kept.push(bytes);
@@ -220,14 +220,14 @@ pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
                 let ticket = session.submit(&make(rest).0).unwrap();
                 if session.abandon(ticket) { "abandoned".into() } else { "not in flight".into() }
             }
-            ["trim"] => tell(client.as_mut().unwrap().session().unwrap().trim()),
-            ["stats"] => tell_session(&client.as_mut().unwrap().session().unwrap().stats()),
+            ["trim"] => format_result(client.as_mut().unwrap().session().unwrap().trim()),
+            ["stats"] => format_session(&client.as_mut().unwrap().session().unwrap().stats()),
             ref words => {
-                obey(words);
+                apply(words);
                 done()
             }
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 
@@ -255,14 +255,14 @@ pub(crate) fn submit<S: Service>(
     answer
 }
 
-fn tell(result: Result<(), CallError>) -> String {
+fn format_result(result: Result<(), CallError>) -> String {
     match result {
         Ok(()) => "ok".into(),
         Err(error) => format!("{:?} {error:?}", error.executed()),
     }
 }
 
-fn tell_session(stats: &SessionStats) -> String {
+fn format_session(stats: &SessionStats) -> String {
     let lane = |lane: &LaneStats| {
         let LaneStats { epoch, size, grows, shrinks, attaches, bytes, .. } = *lane;
         [u64::from(epoch), size, grows, shrinks, attaches, bytes]

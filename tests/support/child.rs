@@ -13,7 +13,7 @@ use super::spawn::spawn;
 /// Which role a process plays, and with what; empty in the test process itself.
 const ROLE: &str = "BELLWIRE_TEST_ROLE";
 /// The prefix of a line that a role writes to its standard error, which other output shares.
-const TOLD: &str = "told: ";
+const LINE_PREFIX: &str = "line: ";
 
 /// A process that plays a role. It reads and writes lines, and ends with its parent.
 pub(crate) struct Process {
@@ -38,18 +38,18 @@ impl Process {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = spawn(&mut command);
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         // Ends with the process.
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                if let Some(told) = line.strip_prefix(TOLD) {
-                    let _ = tell.send(told.trim_end().to_owned());
+                if let Some(text) = line.strip_prefix(LINE_PREFIX) {
+                    let _ = sender.send(text.trim_end().to_owned());
                 }
             }
         });
         let mut process = Self { stdin: child.stdin.take(), child, lines };
-        assert_eq!(process.hear(), "ready");
+        assert_eq!(process.next_line(), "ready");
         process
     }
 
@@ -57,18 +57,18 @@ impl Process {
         self.child.id()
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send_line(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     #[track_caller]
-    pub(crate) fn hear(&mut self) -> String {
-        self.try_hear().expect("the process ended")
+    pub(crate) fn next_line(&mut self) -> String {
+        self.try_next_line().expect("the process ended")
     }
 
     /// The next line; `None` when the process ended.
     #[track_caller]
-    pub(crate) fn try_hear(&mut self) -> Option<String> {
+    pub(crate) fn try_next_line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(scaled(TEST_TIMEOUT)) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
@@ -78,8 +78,8 @@ impl Process {
 
     #[track_caller]
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        self.send_line(line);
+        self.next_line()
     }
 
     /// Ends it, with no time to clean up, and waits until it is gone.
@@ -108,35 +108,35 @@ pub(crate) struct Parent {
 
 /// Sends a line to the parent, from any thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Voice(());
+pub(crate) struct ParentWriter(());
 
 impl Parent {
-    pub(crate) fn tell(&self, line: &str) {
-        self.voice().tell(line);
+    pub(crate) fn send_line(&self, line: &str) {
+        self.writer().send_line(line);
     }
 
     /// The next line; `None` when there is no parent any more.
-    pub(crate) fn hear(&mut self) -> Option<String> {
+    pub(crate) fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
         let len = self.stdin.read_line(&mut line).unwrap_or(0);
         (len > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Another teller, for another thread.
-    pub(crate) fn voice(&self) -> Voice {
-        Voice(())
+    /// Another writer, for another thread.
+    pub(crate) fn writer(&self) -> ParentWriter {
+        ParentWriter(())
     }
 }
 
-impl Voice {
+impl ParentWriter {
     /// Sends a line. It is lost if the parent is gone.
-    pub(crate) fn tell(self, line: &str) {
+    pub(crate) fn send_line(self, line: &str) {
         let _ = std::io::stderr().write_all(Self::line(line).as_bytes());
     }
 
     /// A line in the format of the parent, for callers that write it themselves.
-    pub(crate) fn line(told: &str) -> String {
-        format!("{TOLD}{told}\n")
+    pub(crate) fn line(text: &str) -> String {
+        format!("{LINE_PREFIX}{text}\n")
     }
 }
 

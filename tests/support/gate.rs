@@ -25,13 +25,13 @@ impl Gate {
 
     /// Reports each handler that arrives by a channel.
     pub(crate) fn with_channel() -> (Self, Arrivals) {
-        let (tell, told) = channel();
-        let tell: Mutex<Sender<u64>> = Mutex::new(tell);
+        let (sender, receiver) = channel();
+        let sender: Mutex<Sender<u64>> = Mutex::new(sender);
         let gate = Self::new(move |who| {
             // The receiver is gone at the end of a test.
-            let _ = tell.lock().unwrap().send(who);
+            let _ = sender.lock().unwrap().send(who);
         });
-        (gate, Arrivals(told))
+        (gate, Arrivals(receiver))
     }
 
     pub(crate) fn pass(&self, who: u64) {

@@ -15,12 +15,12 @@ const TURNS: usize = 1000;
 
 /// Does this in a thread of its own, and returns once it sleeps.
 pub(crate) fn park<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let waiter = thread::spawn(move || {
-        tell.send(Thread::this()).unwrap();
+        sender.send(Thread::this()).unwrap();
         wait()
     });
-    told.recv().unwrap().wait_until_parked();
+    receiver.recv().unwrap().wait_until_parked();
     waiter
 }
 

@@ -71,23 +71,23 @@ pub(crate) fn scatter(number: u64) -> u64 {
 
 /// Numbers that look random, and are the same for the same seed.
 #[derive(Clone)]
-pub(crate) struct Dice {
+pub(crate) struct Rng {
     seed: u64,
-    thrown: u64,
+    drawn: u64,
 }
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed: scatter(seed), thrown: 0 }
+        Self { seed: scatter(seed), drawn: 0 }
     }
 
-    pub(crate) fn throw(&mut self) -> u64 {
-        self.thrown += 1;
-        scatter(self.seed.wrapping_add(self.thrown))
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        scatter(self.seed.wrapping_add(self.drawn))
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.throw() % end as u64) as usize
+        (self.draw() % end as u64) as usize
     }
 
     /// True once in so many.

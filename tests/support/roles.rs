@@ -27,29 +27,29 @@ pub(crate) fn play(role: &str, parent: Parent) {
 
 /// Provides everything, with so many workers.
 pub(crate) fn serve(mut parent: Parent, workers: usize) {
-    let voice = parent.voice();
-    let gate = Gate::new(move |who| voice.tell(&format!("came {who}")));
+    let writer = parent.writer();
+    let gate = Gate::new(move |who| writer.send_line(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
     let config = ServerConfig::default().workers(workers);
     let mut builder = Server::builder_with(&run_dir, server_config(config));
     builder.inherit_sockets().unwrap();
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["stats"] => parent.tell(&tell_stats(&server.stats())),
+            ["stats"] => parent.send_line(&format_stats(&server.stats())),
             ["open"] => {
                 gate.open();
-                parent.tell("opened");
+                parent.send_line("opened");
             }
             ["publish", first, count] => {
                 let bytes = numbers(first.parse().unwrap(), count.parse().unwrap());
-                parent.tell(&publisher.publish(&bytes).unwrap().to_string());
+                parent.send_line(&publisher.publish(&bytes).unwrap().to_string());
             }
             ["stop"] => {
                 gate.open();
-                return parent.tell(&tell_stats(&server.stop()));
+                return parent.send_line(&format_stats(&server.stop()));
             }
             _ => panic!("what is {line:?}?"),
         }
@@ -57,7 +57,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
 }
 
 /// The counters that a server in another process reports, in their order.
-fn told(stats: &mut ServerStats) -> [&mut u64; 10] {
+fn reported_counters(stats: &mut ServerStats) -> [&mut u64; 10] {
     let ServerStats { sessions, admitted, handshakes_failed, accepted, answered, .. } = stats;
     let ServerStats { refused, lost, poisoned, rings, parks, .. } = stats;
     [
@@ -74,14 +74,14 @@ fn told(stats: &mut ServerStats) -> [&mut u64; 10] {
     ]
 }
 
-pub(crate) fn tell_stats(stats: &ServerStats) -> String {
-    told(&mut stats.clone()).map(|number| number.to_string()).join(" ")
+pub(crate) fn format_stats(stats: &ServerStats) -> String {
+    reported_counters(&mut stats.clone()).map(|number| number.to_string()).join(" ")
 }
 
 /// What a server in another process reported.
 pub(crate) fn parse_stats(line: &str) -> ServerStats {
     let mut stats = ServerStats::default();
-    for (field, number) in told(&mut stats).into_iter().zip(line.split(' ')) {
+    for (field, number) in reported_counters(&mut stats).into_iter().zip(line.split(' ')) {
         *field = number.parse().unwrap();
     }
     stats
@@ -92,25 +92,25 @@ fn call(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut clients: Vec<Client<Echo>> = Vec::new();
     let mut holders = Vec::new();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["open"] => {
                 let mut client = Client::with_config(&run_dir, client_config());
                 client.call(&vec![1; 8]).unwrap();
                 clients.push(client);
-                parent.tell("opened");
+                parent.send_line("opened");
             }
             ["close"] => {
                 clients.pop().unwrap();
-                parent.tell("closed");
+                parent.send_line("closed");
             }
             ["call", times] => {
                 for at in 0..times.parse::<u64>().unwrap() {
                     let request = at.to_le_bytes().to_vec();
                     assert_eq!(clients[0].call(&request).unwrap(), request);
                 }
-                parent.tell("called");
+                parent.send_line("called");
             }
             ["ask", times] => {
                 let mut client =
@@ -120,7 +120,7 @@ fn call(mut parent: Parent) {
                     session.submit(&at).unwrap();
                 }
                 holders.push(client);
-                parent.tell("asked");
+                parent.send_line("asked");
             }
             ["ask-all", times] => {
                 for client in &mut holders {
@@ -128,24 +128,24 @@ fn call(mut parent: Parent) {
                         client.session().unwrap().submit(&at).unwrap();
                     }
                 }
-                parent.tell("asked");
+                parent.send_line("asked");
             }
             ["post", times] => {
                 let mut client =
                     Client::<super::services::Hold>::with_config(&run_dir, client_config());
                 let session = client.connect().unwrap();
-                parent.tell("posts");
+                parent.send_line("posts");
                 for at in 0..times.parse().unwrap() {
                     session.post(&at).unwrap();
                 }
                 holders.push(client);
-                parent.tell("posted");
+                parent.send_line("posted");
             }
             ["hold", who] => {
                 let mut client =
                     Client::<super::services::Hold>::with_config(&run_dir, client_config());
                 let answer = client.call(&who.parse().unwrap());
-                parent.tell(&format!("{answer:?}"));
+                parent.send_line(&format!("{answer:?}"));
             }
             _ => panic!("what is {line:?}?"),
         }
@@ -158,18 +158,22 @@ fn watch(parent: Parent) {
     let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
     let _ = cache.refresh_within(TEST_TIMEOUT).unwrap();
-    parent.tell("ready");
+    parent.send_line("ready");
     // The parent sends nothing: only its end is noticed.
     let ended = Arc::new(Mutex::new(parent));
-    let voice = ended.lock().unwrap().voice();
+    let writer = ended.lock().unwrap().writer();
     std::thread::spawn(move || {
-        while ended.lock().unwrap().hear().is_some() {}
+        while ended.lock().unwrap().next_line().is_some() {}
         std::process::exit(0);
     });
     loop {
         let found = cache.wait_for_change(None).unwrap();
         let current = cache.current().unwrap();
         let first = u64::from_le_bytes(current.bytes()[..8].try_into().unwrap());
-        voice.tell(&format!("{found:?} {} {first} {}", current.generation(), current.index()));
+        writer.send_line(&format!(
+            "{found:?} {} {first} {}",
+            current.generation(),
+            current.index()
+        ));
     }
 }

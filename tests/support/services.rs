@@ -33,37 +33,37 @@ services! {
     pub(crate) Hold("hold"): u64 => u64;
 }
 
-/// Fails in the requested way.
+/// Answers, fails or panics as the request says.
 #[derive(Debug)]
-pub(crate) struct Moody;
+pub(crate) struct AsRequested;
 
-impl Moody {
+impl AsRequested {
     pub(crate) const ANSWER: u64 = 0;
     pub(crate) const FAIL: u64 = 1;
     pub(crate) const PANIC: u64 = 2;
-    pub(crate) const RAMBLE: u64 = 3;
+    pub(crate) const LARGE: u64 = 3;
 }
 
-impl Service for Moody {
-    const NAME: &'static str = "moody";
+impl Service for AsRequested {
+    const NAME: &'static str = "as-requested";
     type Request = u64;
     type Response = Vec<u8>;
 }
 
 services! {
     /// The same service, for a client that sends anything.
-    pub(crate) MoodyBytes(Moody::NAME): Vec<u8> => Vec<u8>;
+    pub(crate) AsRequestedBytes(AsRequested::NAME): Vec<u8> => Vec<u8>;
     /// The same service, for a client that expects another answer.
-    pub(crate) MoodyNumber(Moody::NAME): u64 => u64;
+    pub(crate) AsRequestedNumber(AsRequested::NAME): u64 => u64;
 }
 
-pub(crate) fn moody(_: &Caller, mood: u64) -> Result<Vec<u8>, HandlerError> {
-    match mood {
-        Moody::ANSWER => Ok(b"fine".to_vec()),
-        Moody::FAIL => Err(HandlerError::with_code(404, "out of\x1b[31m paper")),
-        Moody::PANIC => panic!("a handler panics, as it was asked to"),
-        Moody::RAMBLE => Ok(vec![0; 1 << 20]),
-        mood => Err(HandlerError::new(format!("no such mood: {mood}"))),
+pub(crate) fn as_requested(_: &Caller, outcome: u64) -> Result<Vec<u8>, HandlerError> {
+    match outcome {
+        AsRequested::ANSWER => Ok(b"fine".to_vec()),
+        AsRequested::FAIL => Err(HandlerError::with_code(404, "out of\x1b[31m paper")),
+        AsRequested::PANIC => panic!("a handler panics, as requested"),
+        AsRequested::LARGE => Ok(vec![0; 1 << 20]),
+        outcome => Err(HandlerError::new(format!("no such outcome: {outcome}"))),
     }
 }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::gate::{Arrivals, Gate, OpenAtEnd};
 use super::guard::{TEST_TIMEOUT, scaled, until};
-use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
+use super::services::{AsRequested, Echo, Hold, Numbers, as_requested, echo};
 
 /// A run dir of its own.
 pub(crate) struct Dir {
@@ -189,7 +189,7 @@ pub(crate) fn provide_with<S: Service>(
 pub(crate) fn serve_all(builder: &mut bellwire::ServerBuilder, gate: &Gate) -> Publisher<Numbers> {
     let gate = gate.clone();
     builder.serve::<Echo>(echo).unwrap();
-    builder.serve::<Moody>(moody).unwrap();
+    builder.serve::<AsRequested>(as_requested).unwrap();
     builder
         .serve::<Hold>(move |_, who| {
             gate.pass(who);

@@ -190,15 +190,15 @@ impl Target {
 
 /// Gets as far as WELCOME, and attacks what it was passed: all of it, or what the line names.
 pub(super) fn play(mut parent: Parent) {
-    parent.tell("ready");
+    parent.send_line("ready");
     let rogue = Rogue::connect(&RunDir::from_environment(), "echo");
     let (_welcome, fds) = rogue.enter();
     let names = ["page", "lane", "board"];
     let targets: Vec<_> =
         names.into_iter().zip(fds).map(|(name, fd)| Target::new(name, fd)).collect();
-    while let Some(line) = parent.hear() {
+    while let Some(line) = parent.next_line() {
         if let Some(pid) = line.strip_prefix("owner ") {
-            parent.tell(&attack_by_the_owners_mappings(pid));
+            parent.send_line(&attack_by_the_owners_mappings(pid));
             continue;
         }
         for target in &targets {
@@ -209,13 +209,13 @@ pub(super) fn play(mut parent: Parent) {
                     Err(error) => error.to_string(),
                 };
                 let changed = target.bytes().iter().zip(before).filter(|(a, b)| **a != *b).count();
-                parent.tell(&format!(
+                parent.send_line(&format!(
                     "{}: {attack}: {changed} bytes changed: {outcome}",
                     target.name
                 ));
             }
         }
-        parent.tell("done");
+        parent.send_line("done");
     }
 }
 
@@ -256,20 +256,20 @@ fn attack_by_the_owners_mappings(pid: &str) -> String {
     format!("opened {opened} written {written}")
 }
 
-/// Each attack, told by name.
+/// Each attack, with its name.
 #[track_caller]
 fn attack(fixture: &TestServer, role: &str) -> Process {
     let mut good: Client<Echo> = fixture.client();
     let mut attacker = Process::start(role, fixture.run_dir());
-    attacker.tell("attack");
+    attacker.send_line("attack");
     let mut attacks = 0;
     loop {
-        let told = attacker.try_hear().expect("the attacker died of its attack");
-        if told == "done" {
+        let reply = attacker.try_next_line().expect("the attacker died of its attack");
+        if reply == "done" {
             break;
         }
-        println!("{told}");
-        says(&told, &[": 0 bytes changed: "]);
+        println!("{reply}");
+        says(&reply, &[": 0 bytes changed: "]);
         attacks += 1;
         assert_eq!(good.call(&vec![attacks as u8]).unwrap(), [attacks as u8]);
     }
@@ -305,12 +305,12 @@ fn memory_that_is_opened_again_through_its_owners_proc_cannot_be_written() {
         Client::<Echo>::with_config(&dir.run_dir, crate::support::test_server::client_config());
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut attacker = Process::start("admission attacker", &dir.run_dir);
-    let told = attacker.ask(&format!("owner {}", owner.pid()));
-    println!("{told}");
-    let words: Vec<_> = told.split(' ').collect();
-    assert_eq!(words[3], "0", "{told}");
+    let reply = attacker.ask(&format!("owner {}", owner.pid()));
+    println!("{reply}");
+    let words: Vec<_> = reply.split(' ').collect();
+    assert_eq!(words[3], "0", "{reply}");
     if is_root() {
-        assert_ne!(words[1], "0", "{told}");
+        assert_ne!(words[1], "0", "{reply}");
     }
     for byte in 0..100 {
         assert_eq!(good.call(&vec![byte]).unwrap(), [byte]);

@@ -71,17 +71,17 @@ fn become_user(uid: u32, gid: u32, groups: &[u32]) {
 /// Reports the outcome of each attempt to connect, and of each call.
 fn connect(mut parent: Parent, trusted: &[User]) {
     let run_dir = RunDir::from_environment();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         if let Some(count) = line.strip_prefix("many_clients ") {
-            parent.tell(&many_clients(&run_dir, count.parse().unwrap()));
+            parent.send_line(&many_clients(&run_dir, count.parse().unwrap()));
             continue;
         }
         if line == "violate" {
             let mut session = Rogue::connect(&run_dir, "echo").open();
             session.set(Word::Tail, 1);
             session.is_poisoned();
-            parent.tell("poisoned");
+            parent.send_line("poisoned");
             continue;
         }
         if line == "wait" {
@@ -91,14 +91,14 @@ fn connect(mut parent: Parent, trusted: &[User]) {
         let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
         let config = client_config().trusted(trusted);
         let mut client = Client::<Echo>::with_config(&run_dir, config);
-        let state = settled(&mut client);
-        let told = match line.as_str() {
+        let state = outcome_of_connect(&mut client);
+        let reply = match line.as_str() {
             "call" | "call-trusting" if state == State::Ready => {
                 format!("{:?}", client.call(&b"hello".to_vec()))
             }
             _ => format!("{state:?}"),
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 
@@ -110,7 +110,7 @@ fn many_clients(run_dir: &RunDir, count: usize) -> String {
     let mut clients: Vec<_> = std::iter::repeat_with(new).take(count).collect();
     // The first refresh begins the handshake.
     let _: Vec<_> = clients.iter_mut().map(Client::refresh).collect();
-    let states: Vec<_> = clients.iter_mut().map(settled).collect();
+    let states: Vec<_> = clients.iter_mut().map(outcome_of_connect).collect();
     let ready = states.iter().filter(|state| **state == State::Ready).count();
     let refused = states.into_iter().filter(|state| *state != State::Ready).collect::<Vec<_>>();
     format!("{ready} {} {refused:?}", start.elapsed().as_millis())
@@ -120,9 +120,9 @@ fn many_clients(run_dir: &RunDir, count: usize) -> String {
 fn serve(mut parent: Parent, admission: &Admission) {
     let run_dir = RunDir::from_environment();
     let mut server = None;
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
-        let told = match line.as_str() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
+        let reply = match line.as_str() {
             "serve" => match start_admitting(&run_dir, admission) {
                 Ok(started) => {
                     server = Some(started);
@@ -136,7 +136,7 @@ fn serve(mut parent: Parent, admission: &Admission) {
             }
             line => panic!("what is {line:?}?"),
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 
@@ -157,7 +157,7 @@ fn users(uids: &[u32]) -> Vec<User> {
 }
 
 /// The outcome of a client's attempt to connect.
-fn settled(client: &mut Client<Echo>) -> State {
+fn outcome_of_connect(client: &mut Client<Echo>) -> State {
     let mut state = client.refresh();
     until("it is let in or not", || {
         if state == State::Connecting {
@@ -182,8 +182,8 @@ fn is_root() -> bool {
 }
 
 #[track_caller]
-fn says(told: &str, parts: &[&str]) {
+fn says(message: &str, parts: &[&str]) {
     for part in parts {
-        assert!(told.contains(part), "{told:?} lacks {part:?}");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
     }
 }

@@ -31,7 +31,7 @@ fn server(run_dir: &RunDir, mode: &str) -> Process {
     server
 }
 
-fn told(run_dir: &RunDir, who: &str) -> String {
+fn call_as(run_dir: &RunDir, who: &str) -> String {
     Process::start(&format!("admission client {who} trust=2001"), run_dir).ask("call")
 }
 
@@ -54,8 +54,8 @@ fn admits(mode: &str, socket: (u32, u32), dir: (u32, u32), others: [&str; 3]) {
         assert_eq!(rights(run_dir, "echo.sock"), (socket.0, 2001, socket.1), "{mode}");
         assert_eq!(rights(run_dir, "."), (dir.0, 2001, dir.1), "{mode}");
         for (client, expected) in clients.iter().zip(&expected) {
-            let told = told(run_dir, client);
-            assert!(told.contains(expected), "{mode}, {client}: {told}");
+            let call_as = call_as(run_dir, client);
+            assert!(call_as.contains(expected), "{mode}, {client}: {call_as}");
         }
     };
     let mut first = server(&run_dir, mode);
@@ -88,7 +88,7 @@ fn the_users_that_are_listed() {
 }
 
 #[test]
-fn anybody() {
+fn any_user() {
     admits("any", (0o666, 2001), (0o755, 2001), ["Ok(", "Ok(", "Ok("]);
 }
 
@@ -102,10 +102,10 @@ fn a_user_outside_the_group_is_refused_though_the_files_are_accessible() {
     let _server = server(&run_dir, "group:3001");
     set_mode(run_dir.path(), 0o755);
     set_mode(&run_dir.path().join("echo.sock"), 0o666);
-    let refused = told(&run_dir, STRANGER);
+    let refused = call_as(&run_dir, STRANGER);
     says(&refused, &["Credentials", "uid 2004 is not admitted", "run the client as uid 2001"]);
     says(&refused, &["it admits members of gid 3001 besides"]);
-    says(&told(&run_dir, MEMBER), &["Ok("]);
+    says(&call_as(&run_dir, MEMBER), &["Ok("]);
 }
 
 /// The run dir existed before: its owner's modes stay, and a provider that no client could reach does not start.
@@ -131,7 +131,7 @@ fn a_run_dir_that_admitted_users_cannot_enter_is_an_error_with_advice() {
         set_mode(run_dir.path(), mode);
         let _server = server(&run_dir, "group:3001");
         assert_eq!(rights(&run_dir, "echo.sock"), (0o660, 2001, 3001), "{mode:o}");
-        says(&told(&run_dir, MEMBER), &["Ok("]);
+        says(&call_as(&run_dir, MEMBER), &["Ok("]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bellwire::{Client, ErrorKind, RunDir, State};
 
-use super::{is_root, says, set_mode, settled, start};
+use super::{is_root, outcome_of_connect, says, set_mode, start};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, TestServer, client_config};
 
@@ -22,7 +22,9 @@ fn is_refused(make: impl FnOnce(&RunDir), client: &str, server: &str) {
     let socket = path(&dir.run_dir, "echo.sock");
     let before = fs::symlink_metadata(&socket).unwrap();
     let mut connecting = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { kind, reason } = settled(&mut connecting) else { panic!("it connects") };
+    let State::Failed { kind, reason } = outcome_of_connect(&mut connecting) else {
+        panic!("it connects")
+    };
     assert_eq!(kind, ErrorKind::Refused, "{reason}");
     says(&reason, &["echo.sock", client]);
     says(&start(&dir.run_dir).unwrap_err(), &["echo.sock", server]);

@@ -110,10 +110,10 @@ fn work_together(
 ) {
     assert_eq!(client.ask("open"), "opened");
     assert_eq!(client.ask("call 100"), "called");
-    client.tell("hold 5");
-    assert_eq!(server.hear(), "came 5");
+    client.send_line("hold 5");
+    assert_eq!(server.next_line(), "came 5");
     server.kill();
-    says(&client.hear(), &["PeerGone"]);
+    says(&client.next_line(), &["PeerGone"]);
     drop(server);
     // What was killed is unshare(1), whose child the kernel kills after it.
     until("its names are free", || {

@@ -17,12 +17,12 @@ fn a_thousand_races_for_one_name_never_make_two_owners() {
     let mut owned = [0_u32; 2];
     for race in 0..RACES {
         drop(RogueListener::bind(&dir.run_dir, "echo"));
-        racers.iter_mut().for_each(|racer| racer.tell("serve"));
-        let told = racers.each_mut().map(|racer| racer.hear());
-        let owners = told.each_ref().map(|told| told == "serving");
+        racers.iter_mut().for_each(|racer| racer.send_line("serve"));
+        let reply = racers.each_mut().map(|racer| racer.next_line());
+        let owners = reply.each_ref().map(|reply| reply == "serving");
         assert_ne!(owners, [true, true], "race {race}: two owners");
-        assert_ne!(owners, [false, false], "race {race}: {told:?}");
-        let loser = if owners[0] { &told[1] } else { &told[0] };
+        assert_ne!(owners, [false, false], "race {race}: {reply:?}");
+        let loser = if owners[0] { &reply[1] } else { &reply[0] };
         assert!(loser.contains("\"echo\" is provided in this run dir already"), "{loser}");
         owned[usize::from(owners[1])] += 1;
         if race % 100 == 0 {

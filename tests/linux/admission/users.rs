@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
 
-use super::{NOBODY, is_root, says, set_mode, settled};
+use super::{NOBODY, is_root, outcome_of_connect, says, set_mode};
 use crate::support::child::Process;
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, TestServer, client_config};
@@ -20,7 +20,7 @@ fn open_to_others(config: ServerConfig) -> TestServer {
 }
 
 /// A server that admits nobody's user, and a client of that user.
-fn open_to_nobody(config: ServerConfig) -> (TestServer, Process) {
+fn open_to_user_nobody(config: ServerConfig) -> (TestServer, Process) {
     let admission = Admission::Users(vec![User::from(NOBODY)]);
     let fixture = open_to_others(config.admission(admission));
     let nobody = Process::start("admission client nobody", fixture.run_dir());
@@ -51,12 +51,12 @@ fn a_client_of_another_user_is_refused_with_advice() {
     let fixture = open_to_others(ServerConfig::default());
     let mut good: Client<Echo> = fixture.client();
     let mut nobody = Process::start("admission client nobody", fixture.run_dir());
-    let told = nobody.ask("connect");
+    let reply = nobody.ask("connect");
     says(
-        &told,
+        &reply,
         &["Refused", "Credentials", "uid 65534 is not admitted", "run the client as uid 0"],
     );
-    says(&told, &["or have the provider admit it", "--admit", "it admits nobody else besides"]);
+    says(&reply, &["or have the provider admit it", "--admit", "it admits nobody else besides"]);
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop((good, nobody));
     let stats = fixture.close();
@@ -69,7 +69,7 @@ fn a_client_of_another_user_that_is_listed_is_served() {
     if !is_root() {
         return;
     }
-    let (fixture, mut nobody) = open_to_nobody(ServerConfig::default());
+    let (fixture, mut nobody) = open_to_user_nobody(ServerConfig::default());
     says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);
     drop(nobody);
     assert_eq!(fixture.close().answered, 1);
@@ -81,14 +81,14 @@ fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_with_the_reason()
         return;
     }
     let config = ServerConfig::default().max_session_rate_per_user(1);
-    let (fixture, mut nobody) = open_to_nobody(config);
-    let told = nobody.ask("many_clients 40");
-    let mut parts = told.splitn(3, ' ');
+    let (fixture, mut nobody) = open_to_user_nobody(config);
+    let reply = nobody.ask("many_clients 40");
+    let mut parts = reply.splitn(3, ' ');
     let [ready, millis] = [(); 2].map(|()| parts.next().unwrap().parse::<u128>().unwrap());
     // Seventeen at once, and one each second after them; on a slow machine more of these are in time.
-    assert!((18..40).contains(&ready) && millis >= (ready - 17) * 1000, "{told}");
-    says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
-    says(&told, &["raise max_session_rate_per_user"]);
+    assert!((18..40).contains(&ready) && millis >= (ready - 17) * 1000, "{reply}");
+    says(&reply, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
+    says(&reply, &["raise max_session_rate_per_user"]);
     let own = super::many_clients(fixture.run_dir(), 40);
     assert!(own.starts_with("40 "), "the provider's own user is not limited: {own}");
 }
@@ -99,11 +99,11 @@ fn a_session_of_another_user_that_violates_the_protocol_counts_as_sixteen() {
         return;
     }
     let config = ServerConfig::default().max_session_rate_per_user(1);
-    let (_fixture, mut nobody) = open_to_nobody(config);
+    let (_fixture, mut nobody) = open_to_user_nobody(config);
     assert_eq!(nobody.ask("violate"), "poisoned");
     // Without the violation, all of these are within the burst.
-    let told = nobody.ask("many_clients 16");
-    says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
+    let reply = nobody.ask("many_clients 16");
+    says(&reply, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
 }
 
 #[test]
@@ -114,7 +114,9 @@ fn a_client_with_a_wrong_token_is_refused_with_advice() {
     for token in others {
         let config = client_config().token(token);
         let mut client = Client::<Echo>::with_config(fixture.run_dir(), config);
-        let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
+        let State::Refused { reason, .. } = outcome_of_connect(&mut client) else {
+            panic!("let in")
+        };
         let whose = match token {
             None => "the server has a token and the client has none",
             Some(_) => "the client's token is not the server's",
@@ -138,7 +140,9 @@ fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     let mut squatter = Process::start("admission server nobody", &dir.run_dir);
     assert_eq!(squatter.ask("serve"), "serving");
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
+    let State::Failed { reason, .. } = outcome_of_connect(&mut client) else {
+        panic!("it connects")
+    };
     says(
         &reason,
         &["belongs to uid 65534", "remove it, or list that user in the client's trusted"],
@@ -164,12 +168,14 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     let socket = dir.run_dir.path().join("echo.sock");
     std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
+    let State::Failed { reason, .. } = outcome_of_connect(&mut client) else {
+        panic!("it connects")
+    };
     says(&reason, &["not a trusted provider", "it runs as uid 65534"]);
     // And with that user in its list it is one.
     let config = client_config().trusted(vec![User::from(NOBODY)]);
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
-    assert!(!matches!(settled(&mut trusting), State::Failed { .. }));
+    assert!(!matches!(outcome_of_connect(&mut trusting), State::Failed { .. }));
 }
 
 /// The usual layout: a daemon that runs as a user of its own, and plugins of root.
@@ -188,7 +194,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     let connects = |mode| {
         set_mode(&path, mode);
         let mut client = Client::<Echo>::with_config(&run_dir, client_config());
-        !matches!(settled(&mut client), State::Failed { .. })
+        !matches!(outcome_of_connect(&mut client), State::Failed { .. })
     };
     let trusted = [0o755, 0o700].map(connects);
     let refused = [0o775, 0o757, 0o1777].map(connects);
@@ -197,7 +203,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     let link = dir.run_dir.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let mut linked = Client::<Echo>::with_config(&RunDir::new(&link), client_config());
-    let of_link = !matches!(settled(&mut linked), State::Failed { .. });
+    let of_link = !matches!(outcome_of_connect(&mut linked), State::Failed { .. });
     daemon.kill();
     std::fs::remove_dir_all(&path).unwrap();
     assert_eq!((trusted, refused, of_link), ([true; 2], [false; 3], false));

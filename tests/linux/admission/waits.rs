@@ -15,11 +15,11 @@ const WHY: [&str; 2] = ["cannot be watched: Permission denied", "let this user r
 /// Tells which thread waits, and the result.
 pub(super) fn wait(parent: &Parent, run_dir: &RunDir) {
     let Thread(thread) = Thread::this();
-    parent.tell(&thread.unwrap().display().to_string());
+    parent.send_line(&thread.unwrap().display().to_string());
     let mut client = Client::<Echo>::with_config(run_dir, client_config());
     let waited = client.wait_available(TEST_TIMEOUT);
-    let told = waited.map_or_else(|error| error.to_string(), |_| "ready".to_owned());
-    parent.tell(&told);
+    let reply = waited.map_or_else(|error| error.to_string(), |_| "ready".to_owned());
+    parent.send_line(&reply);
 }
 
 /// A directory that others may search, and a run dir in it.
@@ -44,10 +44,10 @@ fn a_run_dir_that_cannot_be_read_ends_the_wait_for_an_absent_provider_with_advic
     std::fs::create_dir(&hidden).unwrap();
     set_mode(&hidden, 0o711);
     std::fs::rename(&hidden, run_dir.path()).unwrap();
-    says(&client.hear(), &WHY);
+    says(&client.next_line(), &WHY);
     // It is there before.
     client.ask("wait");
-    says(&client.hear(), &WHY);
+    says(&client.next_line(), &WHY);
 }
 
 #[test]
@@ -61,5 +61,5 @@ fn a_provider_in_a_run_dir_that_cannot_be_read_is_found_at_once() {
     set_mode(run_dir.path(), 0o711);
     let mut client = Process::start("admission client nobody", &run_dir);
     client.ask("wait");
-    assert_eq!(client.hear(), "ready");
+    assert_eq!(client.next_line(), "ready");
 }

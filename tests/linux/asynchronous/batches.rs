@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bellwire::{AsyncClient, CallError, Geometry, HandlerError, Limits, ServerConfig, Service};
 use tokio::task::JoinSet;
 
-use super::{client, in_each_runtime, settled};
-use crate::support::services::{Echo, Hold, Moody};
+use super::{client, idle_stats, in_each_runtime};
+use crate::support::services::{AsRequested, Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, client_config, provide, provide_with};
 
 /// What became of each item.
@@ -20,17 +20,24 @@ fn in_short<R: std::fmt::Debug>(
 fn each_item_gets_the_same_answer_as_in_a_blocking_batch() {
     in_each_runtime(async || {
         let fixture = TestServer::open();
-        let moods = [Moody::ANSWER, Moody::FAIL, Moody::PANIC, 77, Moody::ANSWER, Moody::RAMBLE];
-        let asked = client::<Moody>(fixture.run_dir());
-        for some in [&moods[..], &moods[..1], &[]] {
-            let mut blocking = fixture.client::<Moody>();
-            let told = in_short(blocking.connect().unwrap().call_batch(some).unwrap());
-            assert_eq!(in_short(asked.call_batch(some).await.unwrap()), told);
+        let outcomes = [
+            AsRequested::ANSWER,
+            AsRequested::FAIL,
+            AsRequested::PANIC,
+            77,
+            AsRequested::ANSWER,
+            AsRequested::LARGE,
+        ];
+        let asked = client::<AsRequested>(fixture.run_dir());
+        for some in [&outcomes[..], &outcomes[..1], &[]] {
+            let mut blocking = fixture.client::<AsRequested>();
+            let expected = in_short(blocking.connect().unwrap().call_batch(some).unwrap());
+            assert_eq!(in_short(asked.call_batch(some).await.unwrap()), expected);
             let session = asked.connect().await.unwrap();
-            assert_eq!(in_short(session.call_batch(some).await.unwrap()), told);
+            assert_eq!(in_short(session.call_batch(some).await.unwrap()), expected);
         }
         let session = asked.connect().await.unwrap();
-        let stats = settled(&session);
+        let stats = idle_stats(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (6, 6, 0), "a batch is one");
     });
 }
@@ -88,7 +95,7 @@ fn batches_and_calls_of_many_tasks_on_one_session_get_their_own_answers() {
         while let Some(task) = tasks.join_next().await {
             task.unwrap();
         }
-        assert_eq!((settled(&session).made, settled(&session).failed), (4000, 0));
+        assert_eq!((idle_stats(&session).made, idle_stats(&session).failed), (4000, 0));
         drop(session);
         assert_eq!(server.stop().answered, 4000);
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwire::{Backpressure, CallError, Executed, ServerConfig};
 
-use super::{client, fill, in_each_runtime, settled, until};
+use super::{client, fill, idle_stats, in_each_runtime, until};
 use crate::support::services::Hold;
 use crate::support::test_server::TestServer;
 
@@ -45,7 +45,7 @@ fn calls_and_batches_that_are_dropped_before_their_handler_began_never_reach_it(
         assert_eq!(session.call(&2).await.unwrap(), 2);
         assert_eq!(session.call_batch(&[3, 4]).await.unwrap().len(), 2);
         assert_eq!(fixture.arrivals.so_far(), [2, 3, 4], "no handler saw those that were dropped");
-        let stats = settled(&session);
+        let stats = idle_stats(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (14, 3, 11));
         drop(session);
         let stats = fixture.close();
@@ -69,7 +69,7 @@ fn a_call_dropped_while_its_handler_runs_disturbs_no_other_call() {
         }
         fixture.release();
         assert_eq!(session.call(&99).await.unwrap(), 99, "late answers are nobody else's");
-        assert_eq!(settled(&session).failed, 20);
+        assert_eq!(idle_stats(&session).failed, 20);
     });
 }
 
@@ -90,6 +90,6 @@ fn a_call_ends_at_its_deadline_and_reports_whether_it_may_have_run() {
         until("those that are held are given up", || session.stats().in_flight == 0).await;
         fixture.release();
         assert_eq!(session.call(&4).await.unwrap(), 4);
-        settled(&session);
+        idle_stats(&session);
     });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwire::{CallError, Executed, State};
 use tokio::task::JoinSet;
 
-use super::{client, current, in_each_runtime, killed, settled, several, until};
+use super::{client, current, idle_stats, in_each_runtime, killed, several, until};
 use crate::support::child::Process;
 use crate::support::kernel;
 use crate::support::services::{Echo, Hold};
@@ -42,7 +42,7 @@ fn a_provider_that_is_killed_fails_every_call_and_batch_and_its_successor_is_fou
                 "{gone:?}"
             );
         }
-        assert_eq!(settled(&session).failed, 100);
+        assert_eq!(idle_stats(&session).failed, 100);
 
         assert!(matches!(client.call_batch(&[1]).await, Err(CallError::Absent { .. })));
         assert_eq!(client.state(), State::Absent);
@@ -82,15 +82,15 @@ fn calls_of_another_runtime_fail_when_the_runtime_of_the_session_ends() {
         });
         assert_eq!(fixture.arrivals.next(), 1);
         drives.shutdown_background();
-        let told = other.block_on(call).unwrap();
+        let ended = other.block_on(call).unwrap();
         assert!(
-            matches!(told, Err(CallError::Cancelled { executed: Executed::Maybe })),
-            "{told:?}"
+            matches!(ended, Err(CallError::Cancelled { executed: Executed::Maybe })),
+            "{ended:?}"
         );
         let late = other.block_on(session.call(&2));
         assert!(matches!(late, Err(CallError::Cancelled { executed: Executed::No })), "{late:?}");
         assert!(!session.is_open());
-        assert_eq!(settled(&session).failed, 1);
+        assert_eq!(idle_stats(&session).failed, 1);
     }
 }
 
@@ -129,5 +129,5 @@ fn an_idle_session_wakes_neither_end() {
     for pid in pids {
         crate::support::guard::until("both ends sleep", || kernel::is_asleep(pid));
     }
-    kernel::nobody_wakes(|| pids.map(kernel::sleeps).iter().sum());
+    kernel::assert_no_wake_ups(|| pids.map(kernel::sleeps).iter().sum());
 }

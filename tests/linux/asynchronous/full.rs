@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire::{AsyncClient, Backpressure, CallError, Executed, Geometry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{fill, in_each_runtime, settled, until};
+use super::{fill, idle_stats, in_each_runtime, until};
 use crate::support::services::Hold;
 use crate::support::test_server::{TestServer, client_config};
 
@@ -66,7 +66,7 @@ fn tasks_queue_for_room_and_dropped_ones_do_not_block_the_others() {
         let answers: Result<Vec<u64>, _> = batch.await.unwrap().unwrap().into_iter().collect();
         assert_eq!(answers.unwrap(), [7; 100]);
         calls.join_all().await;
-        let stats = settled(&session);
+        let stats = idle_stats(&session);
         assert_eq!((stats.made, stats.answered), (sent + 151, sent + 151));
         assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
         assert_eq!(fails.call(&5).await.unwrap(), 5, "nobody waits");
@@ -99,7 +99,7 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         drop(waiting);
         fixture.release();
         calls.join_all().await;
-        settled(&session);
+        idle_stats(&session);
     });
 }
 
@@ -123,6 +123,6 @@ fn backpressure_grow_proceeds_while_other_tasks_wait_for_room() {
         fixture.release();
         assert_eq!((grows.await.unwrap().unwrap(), waits.await.unwrap()), (8, 7));
         calls.join_all().await;
-        settled(&session);
+        idle_stats(&session);
     });
 }

@@ -65,7 +65,7 @@ async fn killed<T: Debug + 'static>(
     mut calls: JoinSet<Result<T, CallError>>,
 ) -> u32 {
     let heard = move || {
-        assert!(server.hear().starts_with("came"));
+        assert!(server.next_line().starts_with("came"));
         server
     };
     let mut server = tokio::task::spawn_blocking(heard).await.unwrap();
@@ -137,7 +137,7 @@ impl Drop for Dropping {
 
 /// The counters of a session that has nothing in flight.
 #[track_caller]
-fn settled<S: Service>(session: &AsyncSession<S>) -> SessionStats
+fn idle_stats<S: Service>(session: &AsyncSession<S>) -> SessionStats
 where
     S::Response: Send,
 {
@@ -154,8 +154,8 @@ pub(crate) fn idle(mut parent: Parent) {
         client.call(&vec![1]).await.unwrap();
         // The runtime keeps running, idle.
         let waits = tokio::spawn(std::future::pending::<()>());
-        parent.tell("ready");
-        let hears = tokio::task::spawn_blocking(move || while parent.hear().is_some() {});
+        parent.send_line("ready");
+        let hears = tokio::task::spawn_blocking(move || while parent.next_line().is_some() {});
         hears.await.unwrap();
         waits.abort();
     });

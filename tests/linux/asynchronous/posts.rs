@@ -123,7 +123,7 @@ fn a_flush_ends_though_a_call_waits_for_an_answer_to_be_sent() {
         let session = client.connect().await.unwrap();
         let mut calls = pin!(async { tokio::join!(session.call(&1), session.call(&2)) });
         assert!(timeout(Duration::ZERO, &mut calls).await.is_err());
-        assert_eq!(server.hear(), "came 1");
+        assert_eq!(server.next_line(), "came 1");
         {
             let stopped = Stopped::new(&server);
             // It does not wait behind the second call, as a post would.
@@ -134,7 +134,7 @@ fn a_flush_ends_though_a_call_waits_for_an_answer_to_be_sent() {
             drop(stopped);
             flush.await.unwrap();
         }
-        server.tell("open");
+        server.send_line("open");
         let (first, second) = calls.await;
         assert_eq!((first.unwrap(), second.unwrap()), (1, 2));
     });
@@ -147,7 +147,7 @@ fn a_killed_provider_ends_a_flush_and_leaves_the_unconsumed_posts() {
         let mut server = Process::start("server", &dir.run_dir);
         let session = client::<Hold>(&dir.run_dir).connect().await.unwrap();
         session.post(&0).await.unwrap();
-        assert_eq!(server.hear(), "came 0");
+        assert_eq!(server.next_line(), "came 0");
         for number in 1..=7 {
             session.post(&number).await.unwrap();
         }

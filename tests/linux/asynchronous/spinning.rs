@@ -6,7 +6,7 @@ use bellwire::{AsyncSession, CallError, Executed, ServerConfig};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use tokio::runtime::Runtime;
 
-use super::{client, current, gated, in_each_runtime, settled, several};
+use super::{client, current, gated, idle_stats, in_each_runtime, several};
 use crate::support::services::Hold;
 use crate::support::test_server::Dir;
 
@@ -42,7 +42,7 @@ fn a_call_that_is_held_ends_at_its_deadline_though_others_are_answered_all_the_t
         is_late(&late.await.unwrap());
         gate.open();
         warm_up(&session).await;
-        settled(&session);
+        idle_stats(&session);
     });
 }
 
@@ -89,6 +89,6 @@ fn tasks_of_both_kinds_of_runtime_take_turns_on_one_session() {
         OVER.store(true, Ordering::Relaxed);
         alone.await.unwrap();
         tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap();
-        settled(&session);
+        idle_stats(&session);
     });
 }

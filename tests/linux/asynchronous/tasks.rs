@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwire::{AsyncClient, Doorbell, ServerConfig};
 use tokio::task::JoinSet;
 
-use super::{client, gated, in_each_runtime, settled};
+use super::{client, gated, idle_stats, in_each_runtime};
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
@@ -46,7 +46,7 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
             assert_eq!(session.stats().in_flight, 1);
             gate.open();
             assert_eq!(first.await.unwrap().unwrap(), 0);
-            let stats = settled(&session);
+            let stats = idle_stats(&session);
             assert_eq!((stats.made, stats.failed), (TASKS * EACH + 1, 0));
             drop(session);
             let stats = server.stop();

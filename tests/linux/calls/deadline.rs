@@ -21,12 +21,12 @@ fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let config = client_config().connect_timeout(TEST_TIMEOUT);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (called, lived) = thread::scope(|scope| {
         let listener = &listener;
         let rogue = scope.spawn(move || {
             let rogue = listener.open(1);
-            let begun: Instant = told.recv().unwrap();
+            let begun: Instant = receiver.recv().unwrap();
             // It dies when most of the time is over.
             let _ = Linux::wait_any(&[], Some(clock::now().after(TIMEOUT * 3 / 4)));
             drop(rogue);
@@ -34,7 +34,7 @@ fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try
         });
         client.connect().unwrap();
         let begun = Instant::now();
-        tell.send(begun).unwrap();
+        sender.send(begun).unwrap();
         client.call_within(&vec![1], TIMEOUT).unwrap_err();
         (begun.elapsed(), rogue.join().unwrap())
     });

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bellwire::{ServerConfig, SpinPolicy};
 
+use crate::support::limiter::forbid_here;
 use crate::support::services::Echo;
-use crate::support::squeeze::forbid_here;
 use crate::support::test_server::{TestServer, client_config};
 
 /// It sleeps on the word that the answer changes, and polls the others every 10 ms.

@@ -139,7 +139,7 @@ fn tasks_await_events_over_the_end_of_their_provider() {
     });
 }
 
-/// The request to be told of the next event is in flight as long as there is none: it took the only place, was refused for that,
+/// The request for the next event is in flight as long as there is none: it took the only place, was refused for that,
 /// and sent again, by a client and a server that never slept.
 #[test]
 fn a_provider_of_one_request_at_a_time_announces_the_next_event() {

@@ -15,7 +15,7 @@ pub(crate) fn publish_for_ever(parent: &Parent) {
     let mut builder = bellwire::Server::builder(&run_dir);
     let snapshots = builder.publish::<Numbers>().unwrap();
     let _snapshots = builder.start().unwrap();
-    parent.tell("ready");
+    parent.send_line("ready");
     for number in 1.. {
         let words = 1 + usize::try_from(number % 37).unwrap();
         publisher.send(&text(number, words)).unwrap();

@@ -6,23 +6,23 @@ use bellwire_memfd::poll;
 use super::{News, dir, provider, text};
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{TEST_TIMEOUT, test_deadline, until};
-use crate::support::squeeze::Squeeze;
+use crate::support::limiter::ResourceLimiter;
 use crate::support::test_server::client_config;
 
-/// Publishes what it is told to, and lacks what it is told to lack.
-pub(crate) fn publish(mut parent: Parent, mut squeeze: Squeeze) {
+/// Publishes as its commands say, and lacks the resources that they take.
+pub(crate) fn publish(mut parent: Parent, mut limiter: ResourceLimiter) {
     let (_server, publisher) = provider(&RunDir::from_environment());
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["send"] => {
                 let number = publisher.sent() + 1;
                 publisher.send(&text(number, 2)).unwrap();
             }
             ["set_depth"] => publisher.set_depth(16 * super::DEPTH).unwrap(),
-            ref words => squeeze.obey(words),
+            ref words => limiter.apply(words),
         }
-        parent.tell("ok");
+        parent.send_line("ok");
     }
 }
 

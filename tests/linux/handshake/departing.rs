@@ -26,7 +26,7 @@ fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
         });
         for _ in 0..3 {
             drop(listener.accept());
-            drop(listener.accept_unheard());
+            drop(listener.accept_without_hello());
         }
         let _session = listener.open(7);
         waiting.join().unwrap();

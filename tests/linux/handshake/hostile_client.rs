@@ -9,7 +9,7 @@ use bellwire_core::wire::{Hello, Message, Role};
 use crate::support::guard::until;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, encode, hello, service};
-use crate::support::services::{Echo, Moody};
+use crate::support::services::{AsRequested, Echo};
 use crate::support::test_server::TestServer;
 
 /// A server under attack, and its good client.
@@ -32,8 +32,8 @@ impl AttackedServer {
     /// The good client still is served, and a new one is admitted: the counters show how many rogues were not.
     fn end(mut self, handshakes_failed: u64) -> ServerStats {
         assert_eq!(self.good.call(&b"still here".to_vec()).unwrap(), b"still here");
-        let mut late = self.fixture.client::<Moody>();
-        assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
+        let mut late = self.fixture.client::<AsRequested>();
+        assert_eq!(late.call(&AsRequested::ANSWER).unwrap(), b"fine");
         drop((self.good, late));
         let stats = self.fixture.close();
         assert_eq!((stats.handshakes_failed, stats.poisoned), (handshakes_failed, 0), "{stats:?}");
@@ -104,9 +104,9 @@ fn an_honest_attach_of_the_same_making_is_let_in() {
 fn a_client_that_leaves_at_any_step_leaves_nothing_behind() {
     let attacked = AttackedServer::begin();
     drop(attacked.rogue());
-    let said_hello = attacked.rogue();
-    said_hello.send(&Message::Hello(fresh_hello()), &[]);
-    drop(said_hello);
+    let after_hello = attacked.rogue();
+    after_hello.send(&Message::Hello(fresh_hello()), &[]);
+    drop(after_hello);
     let welcomed = attacked.rogue();
     welcomed.enter();
     drop(welcomed);
@@ -133,8 +133,8 @@ fn three_hundred_half_open_handshakes_block_no_good_client() {
             assert_eq!(attacked.good.call(&vec![1]).unwrap(), [1]);
         }
     }
-    let mut late = attacked.fixture.client::<Moody>();
-    assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
+    let mut late = attacked.fixture.client::<AsRequested>();
+    assert_eq!(late.call(&AsRequested::ANSWER).unwrap(), b"fine");
     drop(late);
     // The connection that was silent longest was evicted.
     halfway.remove(1).is_refused(RefuseCode::Quota, "in the handshake");

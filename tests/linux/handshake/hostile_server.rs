@@ -48,20 +48,20 @@ impl RogueHandshake {
         assert_eq!(kind, ErrorKind::ProtocolViolation, "{reason}");
         assert!(reason.contains(part), "{reason:?} lacks {part:?}");
         assert!(!reason.contains(char::is_control), "{reason:?}");
-        self.goes_on();
+        self.finds_honest_server();
     }
 
     #[track_caller]
-    fn finds_nobody(mut self) {
+    fn finds_no_server(mut self) {
         // A successor might listen.
         assert_eq!(self.client.refresh(), State::Connecting);
         drop(self.listener.accept());
         assert_eq!(self.client.refresh(), State::Absent);
-        self.goes_on();
+        self.finds_honest_server();
     }
 
     #[track_caller]
-    fn goes_on(mut self) {
+    fn finds_honest_server(mut self) {
         while let Some((message, _)) = self.rogue.receive() {
             assert!(matches!(message, Message::Attach(_)), "{message:?}");
         }
@@ -120,7 +120,7 @@ fn a_refusal_is_a_state_with_its_sentence() {
     exchange.rogue.send(&Message::Refuse(refuse), &[]);
     let reason = "come back tomorrow".into();
     assert_eq!(exchange.client.refresh(), State::Refused { code: RefuseCode::Quota, reason });
-    exchange.goes_on();
+    exchange.finds_honest_server();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn another_version_is_a_state_with_both_ranges() {
     exchange.rogue.send_bytes(&bytes, &[]);
     let (ours, theirs) = (PROTOCOL, Versions { min: 5, max: 9 });
     assert_eq!(exchange.client.refresh(), State::Incompatible { ours, theirs });
-    exchange.goes_on();
+    exchange.finds_honest_server();
 }
 
 #[test]
@@ -140,17 +140,17 @@ fn a_server_that_closes_at_any_step_is_absent() {
     // In turn: after HELLO, after WELCOME, after ATTACH.
     let exchange = RogueHandshake::begin();
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    exchange.finds_nobody();
+    exchange.finds_no_server();
     let exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    exchange.finds_nobody();
+    exchange.finds_no_server();
     let mut exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
     assert_eq!(exchange.client.refresh(), State::Connecting);
     assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), _))));
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    exchange.finds_nobody();
+    exchange.finds_no_server();
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert_eq!(error.executed(), bellwire::Executed::No);
         // Its message now comes too late.
-        exchange.goes_on();
+        exchange.finds_honest_server();
     }
 }
 

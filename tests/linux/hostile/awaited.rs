@@ -1,4 +1,4 @@
-//! Requests to be told when something is published, and for the ring.
+//! Requests for the next publication, and for the ring.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn ask(rogue: &mut RogueSession, id: u64, what: &[u8]) {
     rogue.put(Header::new(Kind::Request, Status::Ok, id, len), what);
 }
 
-/// Requests to be told of what is published after a generation.
+/// Requests the publication after a generation.
 fn ask_after(rogue: &mut RogueSession, id: u64, generation: u64) {
     ask(rogue, id, &generation.to_le_bytes());
 }
@@ -47,7 +47,7 @@ fn an_awaited_request_is_answered_by_the_next_publication() {
     assert_eq!(rogue.link.peer().load(Word::Tail, Ordering::Acquire), 0, "nothing is there yet");
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Ok, 1));
-    // Of one that is there already it is told at once.
+    // One that is published already is announced at once.
     ask_after(&mut rogue, 2, 1);
     assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Ok, 2));
     drop(rogue);
@@ -141,7 +141,7 @@ fn only_the_answer_of_an_awaited_request_is_never_overdue() {
     assert_eq!(
         awaiting.link.peer().load(Word::Tail, Ordering::Acquire),
         close,
-        "it is told nothing"
+        "it is sent nothing"
     );
     let stats = fixture.stats();
     assert_eq!((stats.unread, stats.sessions), (1, 1));

@@ -123,7 +123,7 @@ fn passes(
         let rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
             rogue.announce(1);
-            rogue.is_asked(1);
+            rogue.wait_for_requests(1);
             pass(&mut rogue, alter);
             rogue
         });
@@ -149,7 +149,7 @@ fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passing)) {
     passed.record.id = 1.into();
     passed.announce(|it| (it.id, it.generation, it.len) = (1, 1, 24));
     alter(&mut passed);
-    passed.tell(rogue);
+    passed.send(rogue);
 }
 
 /// A snapshot that is refused for its memfd: nothing is held, and the session is over.
@@ -247,7 +247,7 @@ fn an_answer_in_the_lane_to_a_request_for_a_memfd() {
         let _rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
             rogue.announce(1);
-            rogue.is_asked(1);
+            rogue.wait_for_requests(1);
             rogue.put(response(1, 8), &[0; 8]);
             rogue
         });
@@ -285,7 +285,7 @@ fn a_snapshot_request_answered_busy_or_stopping_is_repeated() {
         let mut rogue = listener.open(1);
         rogue.announce(1);
         rogue.board.as_ref().unwrap().wake_all(BoardWord::Generation.offset());
-        rogue.is_asked(1);
+        rogue.wait_for_requests(1);
         rogue.put(Header::new(Kind::Response, status, 1, 0), &[]);
         // It retries later, and finds the provider that is there then.
         rogue.is_left();

@@ -41,7 +41,7 @@ fn open(listener: &RogueListener, mut turn: impl FnMut() -> State) -> RogueSessi
     listener.meet(|| until("a session", || turn() == State::Ready))
 }
 
-fn asked(rogue: &RogueSession) -> u64 {
+fn requests_end(rogue: &RogueSession) -> u64 {
     rogue.link.peer().load(Word::Tail, Ordering::Acquire)
 }
 
@@ -76,7 +76,7 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
             assert!(!cache.arm().unwrap());
         }
         assert!(!is_readable(&mut cache), "{status:?}: its event loop spins");
-        assert_eq!(asked(&rogue), record_len(8), "{status:?}: it asked again");
+        assert_eq!(requests_end(&rogue), record_len(8), "{status:?}: it asked again");
         assert!(cache.refresh_due().is_some(), "{status:?}: it sleeps for ever");
     }
 }
@@ -99,7 +99,7 @@ fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
         assert_eq!(subscriber.try_next().unwrap(), None);
         assert!(!subscriber.arm().unwrap());
     }
-    assert_eq!(asked(&rogue), record_len(8), "it asked again");
+    assert_eq!(requests_end(&rogue), record_len(8), "it asked again");
     assert!(subscriber.next_due().is_some(), "it sleeps for ever");
 }
 
@@ -119,7 +119,7 @@ fn a_cache_that_is_not_rung_retries_after_its_backoff() {
         assert!(!cache.arm().unwrap());
         let until = cache.refresh_due().map_or(clock::now(), |due| clock::now().after(due));
         poll::wait_readable(&[cache.as_fd().unwrap()], Some(until)).unwrap();
-        asked(&rogue) > record_len(8)
+        requests_end(&rogue) > record_len(8)
     });
 }
 
@@ -196,17 +196,17 @@ fn a_task_that_is_not_rung_sleeps_until_its_backoff_ends() {
                 tokio::time::sleep(SHORT).await;
             }
             let mut rogue = opened.join().unwrap();
-            while asked(&rogue) == 0 {
+            while requests_end(&rogue) == 0 {
                 tokio::time::sleep(SHORT).await;
             }
             answer(&mut rogue, Status::Busy);
             if pause == SHORT {
-                while asked(&rogue) == record_len(8) {
+                while requests_end(&rogue) == record_len(8) {
                     tokio::time::sleep(SHORT).await;
                 }
             } else {
                 tokio::time::sleep(100 * SHORT).await;
-                assert_eq!(asked(&rogue), record_len(8), "it asked again");
+                assert_eq!(requests_end(&rogue), record_len(8), "it asked again");
                 let polls = polls.load(Ordering::Relaxed);
                 assert!(polls < 20, "it was polled {polls} times: it spins");
             }

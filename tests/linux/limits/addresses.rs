@@ -2,15 +2,15 @@
 
 use crate::support::blobs::{self, Settings};
 use crate::support::child::{Parent, Process};
-use crate::support::squeeze::Squeeze;
+use crate::support::limiter::ResourceLimiter;
 use crate::support::test_server::Dir;
 
 const MIB: usize = 1 << 20;
 
 /// Provides blobs, with so many bytes besides what a process has anyway.
 pub(super) fn play(parent: Parent) {
-    let mut squeeze = Squeeze::default();
-    squeeze.obey(&["space", &(192 * MIB).to_string()]);
+    let mut limiter = ResourceLimiter::default();
+    limiter.apply(&["space", &(192 * MIB).to_string()]);
     let unknown = |words: &[&str]| panic!("what is {words:?}?");
     blobs::serve(parent, &Settings::default(), unknown);
 }
@@ -25,10 +25,12 @@ fn a_provider_of_little_address_space_takes_no_more_than_it_has_room_for() {
     clients.iter_mut().for_each(|client| assert_eq!(client.ask("open"), "ok"));
     for (request, answer, refused) in [(long, 100, "No TooLarge"), (100, long, "TooLarge")] {
         // All at once.
-        clients.iter_mut().for_each(|client| client.tell(&format!("call {request} {answer} 0 0")));
+        clients
+            .iter_mut()
+            .for_each(|client| client.send_line(&format!("call {request} {answer} 0 0")));
         for client in &mut clients {
-            let told = client.hear();
-            assert!(told.contains(refused), "{told}");
+            let reply = client.next_line();
+            assert!(reply.contains(refused), "{reply}");
         }
     }
     for client in &mut clients {

@@ -12,8 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::kernel;
+use crate::support::limiter::drop_limit_capabilities;
 use crate::support::services::{Echo, Numbers, echo, numbers};
-use crate::support::squeeze::be_humble;
 use crate::support::test_server::{Dir, Reconciled, TestServer, client_config, provide_with};
 
 /// More than a session takes on either side.
@@ -21,16 +21,16 @@ const ENOUGH: usize = 12;
 
 /// Serves, or calls, with the given number of free descriptors.
 pub(super) fn play(mut parent: Parent) {
-    be_humble();
+    drop_limit_capabilities();
     let run_dir = RunDir::from_environment();
     #[cfg(feature = "tokio")]
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let before = getrlimit(Resource::Nofile);
     let mut server = None;
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         let words: Vec<_> = line.split(' ').collect();
-        let told = match words[..] {
+        let reply = match words[..] {
             ["serve", doorbell] => {
                 let doorbell = match doorbell {
                     "socket" => Doorbell::Socket,
@@ -87,7 +87,7 @@ pub(super) fn play(mut parent: Parent) {
             }
             ref words => panic!("what is {words:?}?"),
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
     drop(server);
 }
@@ -182,11 +182,11 @@ fn a_server_without_a_descriptor_to_accept_with_reports_it_once() {
     let config = client_config().connect_timeout(Duration::from_millis(100));
     let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
     late.connect().unwrap_err();
-    let told = server.ask("incidents");
-    assert!(told.starts_with("1 echo: a client is delayed"), "{told}");
+    let reply = server.ask("incidents");
+    assert!(reply.starts_with("1 echo: a client is delayed"), "{reply}");
     assert!(
-        told.contains("short of descriptors (os error 24)") && told.contains("RLIMIT_NOFILE"),
-        "{told}"
+        reply.contains("short of descriptors (os error 24)") && reply.contains("RLIMIT_NOFILE"),
+        "{reply}"
     );
     server.ask("restore");
     let mut later = Client::<Echo>::with_config(&dir.run_dir, client_config());
@@ -194,8 +194,8 @@ fn a_server_without_a_descriptor_to_accept_with_reports_it_once() {
     server.ask("leave 0");
     let config = client_config().connect_timeout(Duration::from_millis(100));
     Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
-    let told = server.ask("incidents");
-    assert!(told.starts_with("2 "), "{told}");
+    let reply = server.ask("incidents");
+    assert!(reply.starts_with("2 "), "{reply}");
 }
 
 #[test]
@@ -218,13 +218,13 @@ fn connects_later(way: &str) {
     let mut failed = 0;
     for free in 0..ENOUGH {
         client.ask(&format!("leave {free}"));
-        let told = client.ask(way);
-        if told != "answered [1]" {
+        let reply = client.ask(way);
+        if reply != "answered [1]" {
             failed += 1;
-            assert!(told.starts_with("System "), "{free} descriptors: {told}");
+            assert!(reply.starts_with("System "), "{free} descriptors: {reply}");
             // A test beside this one has descriptors in flight, which count for the user: more than this client may open.
-            let names_it = told.contains("open files") || told.contains("in flight");
-            assert!(names_it, "{free} descriptors: {told}");
+            let names_it = reply.contains("open files") || reply.contains("in flight");
+            assert!(names_it, "{free} descriptors: {reply}");
         }
         assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         client.ask("restore");
@@ -241,8 +241,8 @@ fn an_event_loop_without_a_descriptor_to_poll_gets_an_error_with_the_limit() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 1)).unwrap();
     let mut client = Process::start("limits descriptors", fixture.run_dir());
-    let told = client.ask("poll");
-    assert!(told.contains("open files"), "{told}");
+    let reply = client.ask("poll");
+    assert!(reply.contains("open files"), "{reply}");
 }
 
 /// Too many of this user's descriptors are in flight: the handshake's message with memory cannot be sent.
@@ -253,8 +253,8 @@ fn a_handshake_with_too_many_descriptors_in_flight_reports_it_and_succeeds_later
     client.ask("in-flight");
     // Of another service, which has no provider: the fixture has no blobs.
     let mut server = Process::start("blobs", fixture.run_dir());
-    let told = client.ask("open");
-    assert!(told.contains("System") && told.contains("in flight"), "{told}");
+    let reply = client.ask("open");
+    assert!(reply.contains("System") && reply.contains("in flight"), "{reply}");
     client.ask("nothing-in-flight");
     until("it is let in", || client.ask("open") == "ok");
     assert_eq!(client.ask("call 100 100 0 0"), "ok");

@@ -25,7 +25,7 @@ fn taken_again(server: &Server) -> usize {
 }
 
 /// The provider is found again after `harm`, reports that, and its sessions continue.
-fn outlives(harm: impl FnOnce(&Path)) {
+fn survives(harm: impl FnOnce(&Path)) {
     let dir = Dir::new();
     let server = provide::<Echo>(&dir.run_dir, echo);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
@@ -41,29 +41,29 @@ fn outlives(harm: impl FnOnce(&Path)) {
 
 #[test]
 fn a_socket_that_is_removed_is_made_again() {
-    outlives(|dir| fs::remove_file(dir.join("echo.sock")).unwrap());
+    survives(|dir| fs::remove_file(dir.join("echo.sock")).unwrap());
 }
 
 #[test]
 fn a_lock_that_is_removed_is_taken_again() {
-    outlives(|dir| fs::remove_file(dir.join("echo.lock")).unwrap());
+    survives(|dir| fs::remove_file(dir.join("echo.lock")).unwrap());
 }
 
 #[test]
 fn a_run_dir_that_is_removed_is_made_again() {
     // The provider may have made it again before all of it is gone.
-    outlives(|dir| drop(fs::remove_dir_all(dir)));
+    survives(|dir| drop(fs::remove_dir_all(dir)));
 }
 
 #[test]
 fn a_run_dir_that_is_moved_away_is_made_again() {
     let elsewhere = Dir::new();
-    outlives(|dir| fs::rename(dir, elsewhere.run_dir.path().join("moved")).unwrap());
+    survives(|dir| fs::rename(dir, elsewhere.run_dir.path().join("moved")).unwrap());
 }
 
 #[test]
 fn a_socket_that_another_one_was_moved_over_is_made_again() {
-    outlives(|dir| {
+    survives(|dir| {
         let _other = RogueListener::bind(&RunDir::new(dir), "other");
         fs::rename(dir.join("other.sock"), dir.join("echo.sock")).unwrap();
     });
@@ -80,8 +80,8 @@ fn a_provider_whose_run_dir_cannot_be_created_reports_it_and_serves_later() {
     renameat_with(CWD, &file, CWD, run_dir.path(), RenameFlags::EXCHANGE).unwrap();
     until("it says that it is not found", || {
         server.incidents().iter().any(|incident| {
-            let told = incident.to_string();
-            told.contains("no client finds it") && told.contains("is not a directory")
+            let reply = incident.to_string();
+            reply.contains("no client finds it") && reply.contains("is not a directory")
         })
     });
     assert_eq!(taken_again(&server), 0);
@@ -118,7 +118,7 @@ fn another_provider_that_took_the_name_meanwhile_keeps_it() {
     let lock = fs::File::create(theirs.join("echo.lock")).unwrap();
     lock.lock().unwrap();
     renameat_with(CWD, &mine, CWD, &theirs, RenameFlags::EXCHANGE).unwrap();
-    until("it is told", || {
+    until("it is reported", || {
         server.incidents().iter().any(|incident| incident.to_string().contains("served already"))
     });
     assert!(!run_dir.path().join("echo.sock").exists());

@@ -24,8 +24,8 @@ pub(super) fn play(mut parent: Parent) {
     assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, client_config());
     cache.refresh_within(TEST_TIMEOUT).unwrap();
-    parent.tell("ready");
-    parent.hear().unwrap();
+    parent.send_line("ready");
+    parent.next_line().unwrap();
     let own = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let listing = Command::new("ls")
         .args(["-l", "/proc/self/fd"])
@@ -41,10 +41,10 @@ pub(super) fn play(mut parent: Parent) {
             !["/dev/null", "/proc/", "pipe:"].iter().any(|own| target.starts_with(own))
         })
         .collect();
-    parent.tell(&format!("{own} {left:?}"));
+    parent.send_line(&format!("{own} {left:?}"));
     // None of that was the end of anything.
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
-    parent.tell("done");
+    parent.send_line("done");
     drop((canceller, server));
 }
 
@@ -52,12 +52,12 @@ pub(super) fn play(mut parent: Parent) {
 fn a_program_that_the_embedding_process_executes_inherits_nothing() {
     let dir = Dir::new();
     let mut embedder = Process::start("limits exec", &dir.run_dir);
-    let told = embedder.ask("list");
-    let (own, left) = told.split_once(' ').unwrap();
+    let reply = embedder.ask("list");
+    let (own, left) = reply.split_once(' ').unwrap();
     assert!(
         own.parse::<u32>().unwrap() > 10,
-        "the process holds too little to show anything: {told}"
+        "the process holds too little to show anything: {reply}"
     );
     assert_eq!(left, "[]");
-    assert_eq!(embedder.hear(), "done");
+    assert_eq!(embedder.next_line(), "done");
 }

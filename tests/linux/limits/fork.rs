@@ -10,7 +10,7 @@ use bellwire::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::support::child::{Parent, Process, Voice};
+use crate::support::child::{Parent, ParentWriter, Process};
 use crate::support::gate::Gate;
 use crate::support::guard::{TEST_TIMEOUT, test_deadline};
 use crate::support::rogue::Rogue;
@@ -28,7 +28,10 @@ fn fork(child: impl FnOnce()) -> Pid {
         0 => {
             let done = catch_unwind(AssertUnwindSafe(child)).inspect_err(|panic| {
                 let what = panic.downcast_ref::<String>().map_or("", |text| text);
-                eprint!("{}", Voice::line(&format!("panicked: {}", what.replace('\n', " "))));
+                eprint!(
+                    "{}",
+                    ParentWriter::line(&format!("panicked: {}", what.replace('\n', " ")))
+                );
             });
             // SAFETY: it ends here, and no destructor of the parent's runs.
             unsafe { libc::_exit(i32::from(done.is_err())) }
@@ -142,9 +145,9 @@ impl Everything {
         assert_eq!(sockets.count(), 2, "a socket and its lock");
         let nowhere = nowhere(&self.run_dir);
         std::fs::create_dir(nowhere.path()).unwrap();
-        let is_told =
+        let is_notified =
             Linux::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(test_deadline()));
-        assert!(is_told.unwrap(), "the wait was ended by a child");
+        assert!(is_notified.unwrap(), "the wait was ended by a child");
         std::fs::remove_dir(nowhere.path()).unwrap();
         self.absent.refresh();
         let lost = self.server.stats().lost;
@@ -172,28 +175,28 @@ fn forked<T: std::fmt::Debug>(result: Result<T, CallError>) {
 /// A provider that forks on command.
 pub(super) fn play(mut parent: Parent) {
     let mut everything = Everything::new();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
-        let told = match &*line {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
+        let reply = match &*line {
             "use" => {
                 let mut taken = Some(everything);
-                let told = ends(|| taken.take().unwrap().use_it());
+                let reply = ends(|| taken.take().unwrap().use_it());
                 everything = taken.unwrap();
-                told
+                reply
             }
             "drop" => {
                 let mut taken = Some(everything);
-                let told = ends(|| drop(taken.take()));
+                let reply = ends(|| drop(taken.take()));
                 everything = taken.unwrap();
-                told
+                reply
             }
             "stop" => {
                 let mut taken = Some(everything);
-                let told = ends(|| {
+                let reply = ends(|| {
                     taken.take().unwrap().server.stop();
                 });
                 everything = taken.unwrap();
-                told
+                reply
             }
             "help" => {
                 let helper = fork(|| {
@@ -207,7 +210,7 @@ pub(super) fn play(mut parent: Parent) {
             line => panic!("what is {line:?}?"),
         };
         everything.works();
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bellwire::{CallError, Client, Executed, ServerConfig};
 
-use crate::support::services::{Echo, Moody};
+use crate::support::services::{AsRequested, Echo};
 use crate::support::test_server::TestServer;
 
 /// More panics than there are workers: each of them lives on.
@@ -11,15 +11,18 @@ fn a_handler_that_panics_fails_its_call_and_its_worker_and_its_session_live() {
     for workers in [0, 1, 2] {
         let fixture = TestServer::with(ServerConfig::default().workers(workers));
         let mut good: Client<Echo> = fixture.client();
-        let mut moody: Client<Moody> = fixture.client();
+        let mut as_requested: Client<AsRequested> = fixture.client();
         for _ in 0..5 {
-            let error = moody.call(&Moody::PANIC).unwrap_err();
+            let error = as_requested.call(&AsRequested::PANIC).unwrap_err();
             assert!(matches!(error, CallError::Declined { .. }), "{error}");
             assert_eq!(error.executed(), Executed::Maybe);
-            assert_eq!(moody.session().unwrap().call(&Moody::ANSWER).unwrap(), b"fine");
+            assert_eq!(
+                as_requested.session().unwrap().call(&AsRequested::ANSWER).unwrap(),
+                b"fine"
+            );
             assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         }
-        drop((good, moody));
+        drop((good, as_requested));
         let stats = fixture.close();
         assert_eq!(
             (stats.admitted, stats.answered, stats.lost),

@@ -54,9 +54,9 @@ fn a_client_survives_its_provider_whose_memory_cgroup_is_full() {
     assert_eq!(consumer.ask("open"), "ok");
     assert_eq!(consumer.ask("call 100 100000 0 0"), "ok");
     let held = kernel::fds(consumer.pid());
-    let told = consumer.ask(&format!("call 100 {} {} 0", 60 * MIB, Storage::Sealed as u64));
-    assert!(told.contains("PeerGone"), "{told}");
-    assert!(provider.try_hear().is_none(), "the provider was not ended");
+    let reply = consumer.ask(&format!("call 100 {} {} 0", 60 * MIB, Storage::Sealed as u64));
+    assert!(reply.contains("PeerGone"), "{reply}");
+    assert!(provider.try_next_line().is_none(), "the provider was not ended");
     drop(provider);
     drop(cgroup);
     let _successor = Process::start("blobs", &dir.run_dir);
@@ -78,8 +78,8 @@ fn a_server_survives_its_client_whose_memory_cgroup_is_full() {
     let mut greedy = Process::start("blob-client", &dir.run_dir);
     cgroup.take(&greedy);
     assert_eq!(greedy.ask("open"), "ok");
-    greedy.tell(&format!("call {} 100 0 {}", 60 * MIB, Storage::Sealed as u64));
-    assert!(greedy.try_hear().is_none(), "the client was not ended");
+    greedy.send_line(&format!("call {} 100 0 {}", 60 * MIB, Storage::Sealed as u64));
+    assert!(greedy.try_next_line().is_none(), "the client was not ended");
     drop(greedy);
     assert_eq!(good.ask("call 100 100 0 0"), "ok");
     until("its session is freed", || kernel::fds(provider.pid()) <= held + 1);

@@ -17,7 +17,7 @@ use crate::support::test_server::{Dir, TestServer, client_config, provide_with};
 const KIB: u64 = 1 << 10;
 
 /// A server that has half a megabyte for each user's clients: some 25 sessions.
-fn frugal() -> ServerConfig {
+fn small_quota() -> ServerConfig {
     ServerConfig::default().max_memory(Some(1024 * KIB)).max_memory_per_user(Some(512 * KIB))
 }
 
@@ -53,7 +53,7 @@ fn kept_until_refused<K>(fixture: &TestServer, keep: impl Fn(OwnedFd) -> K) -> V
 
 #[test]
 fn memory_that_a_client_keeps_counts_after_its_sessions_are_over() {
-    let fixture = TestServer::with(frugal());
+    let fixture = TestServer::with(small_quota());
     let mut open: Client<Echo> = fixture.client();
     let kept = kept_until_refused(&fixture, |fd| fd);
     assert!((20..=60).contains(&kept.len()), "{}", kept.len());
@@ -64,7 +64,7 @@ fn memory_that_a_client_keeps_counts_after_its_sessions_are_over() {
 
 #[test]
 fn memory_that_a_client_keeps_mapped_or_opened_anew_counts_as_well() {
-    let fixture = TestServer::with(frugal());
+    let fixture = TestServer::with(small_quota());
     let reopened = kept_until_refused(&fixture, |fd| {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
         std::fs::File::open(path).unwrap()
@@ -91,7 +91,7 @@ fn sessions_of_one_user_are_counted_and_leave_others_some() {
 
 #[test]
 fn snapshots_that_a_client_keeps_are_on_its_quota_and_the_next_request_is_answered_busy() {
-    let fixture = TestServer::with(frugal());
+    let fixture = TestServer::with(small_quota());
     let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     let mut kept = Vec::new();
     let mut id = 0;
@@ -118,7 +118,7 @@ fn snapshots_that_a_client_keeps_are_on_its_quota_and_the_next_request_is_answer
 
 #[test]
 fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
-    let fixture = TestServer::with(frugal_for(8 << 20).max_memory_per_user(Some(4 << 20)));
+    let fixture = TestServer::with(quota_of(8 << 20).max_memory_per_user(Some(4 << 20)));
     let mut rogues: Vec<_> =
         (0..16).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
     // Four of them fill the lane to its end.
@@ -148,13 +148,13 @@ fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
     until("the rest is free again", || client.call(&vec![1; 400_000]).is_ok());
 }
 
-fn frugal_for(bytes: u64) -> ServerConfig {
+fn quota_of(bytes: u64) -> ServerConfig {
     ServerConfig::default().max_memory(Some(bytes))
 }
 
 #[test]
 fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
-    let fixture = TestServer::with(frugal().workers(1));
+    let fixture = TestServer::with(small_quota().workers(1));
     let mut first: Client<Hold> = fixture.client();
     let session = first.session().unwrap();
     session.submit(&1).unwrap();
@@ -186,7 +186,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
 fn unread_answers_are_on_the_quota_of_their_user() {
     // The lane of answers holds two and stays as it is: the third is kept.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let fixture = TestServer::with(frugal().lane(frugal().lane.limits(limits)));
+    let fixture = TestServer::with(small_quota().lane(small_quota().lane.limits(limits)));
     let mut clients: Vec<Client<Echo>> = (0..20).map(|_| fixture.client()).collect();
     for client in &mut clients {
         let session = client.session().unwrap();

@@ -12,13 +12,13 @@ use crate::support::test_server::{Dir, client_config};
 /// Mounts a small file system over the run dir, in its own mount namespace, and serves there.
 pub(super) fn play(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
-        let told = match line.split_once(' ') {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
+        let reply = match line.split_once(' ') {
             Some(("mount", options)) => mount(&run_dir, options),
             _ => serve(&run_dir),
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 
@@ -55,10 +55,10 @@ fn a_full_run_dir_is_reported_and_one_with_room_is_served_in() {
     for (inodes, expected) in [(1, "No space left"), (2, "No space left"), (3, "[1]")] {
         let mounted = server.ask(&format!("mount nr_inodes={inodes}"));
         assert_eq!(mounted, "", "a file system cannot be mounted here");
-        let told = server.ask("serve");
-        assert!(told.contains(expected), "{inodes} inodes: {told}");
+        let reply = server.ask("serve");
+        assert!(reply.contains(expected), "{inodes} inodes: {reply}");
         if inodes < 3 {
-            assert!(told.contains("echo"), "it does not say where: {told}");
+            assert!(reply.contains("echo"), "it does not say where: {reply}");
         }
     }
 }

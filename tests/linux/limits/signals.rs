@@ -70,8 +70,8 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
         thread::spawn(move || bombard(&over))
     };
     let server = builder.start().unwrap();
-    parent.tell("ready");
-    parent.hear().unwrap();
+    parent.send_line("ready");
+    parent.next_line().unwrap();
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
         calls(&run_dir, doorbell);
     }
@@ -82,7 +82,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
     assert_eq!(stats.poisoned, 0, "{stats:?}");
     over.store(true, Ordering::Relaxed);
     let slept = bombarded.join().unwrap();
-    parent.tell(&format!("{} {slept:?}", TAKEN.load(Ordering::Relaxed)));
+    parent.send_line(&format!("{} {slept:?}", TAKEN.load(Ordering::Relaxed)));
 }
 
 /// Connects, and calls in every size that travels in another way.
@@ -134,27 +134,27 @@ fn changes(run_dir: &RunDir, publisher: &bellwire::Publisher<Numbers>) {
 }
 
 #[track_caller]
-fn nobody_notices(role: &str) {
+fn interrupts_no_wait(role: &str) {
     let dir = Dir::new();
     let mut bombarded = Process::start(role, &dir.run_dir);
-    bombarded.tell("go");
-    let told = bombarded.try_hear().expect("a signal ended something");
-    println!("{told}");
-    let (taken, slept) = told.split_once(' ').unwrap();
-    assert!(taken.parse::<u64>().unwrap() > 100, "{told}");
+    bombarded.send_line("go");
+    let reply = bombarded.try_next_line().expect("a signal ended something");
+    println!("{reply}");
+    let (taken, slept) = reply.split_once(' ').unwrap();
+    assert!(taken.parse::<u64>().unwrap() > 100, "{reply}");
     // Otherwise the test would prove nothing: threads slept in these calls when the signal came.
     for call in [libc::SYS_epoll_pwait2, libc::SYS_futex_waitv] {
         let known = [call, libc::SYS_epoll_pwait, libc::SYS_futex];
-        assert!(known.iter().any(|call| slept.contains(&format!("{call}: "))), "{told}");
+        assert!(known.iter().any(|call| slept.contains(&format!("{call}: "))), "{reply}");
     }
 }
 
 #[test]
 fn signals_during_every_wait_go_unnoticed() {
-    nobody_notices("limits signals");
+    interrupts_no_wait("limits signals");
 }
 
 #[test]
 fn signals_during_every_wait_go_unnoticed_with_workers() {
-    nobody_notices("limits signals workers");
+    interrupts_no_wait("limits signals workers");
 }

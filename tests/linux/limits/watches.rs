@@ -14,9 +14,9 @@ use crate::support::test_server::{Dir, client_config};
 pub(super) fn play(mut parent: Parent) {
     fs::write("/proc/sys/user/max_inotify_instances", "0").unwrap();
     let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), client_config());
-    parent.tell("ready");
-    let _ = parent.hear();
-    parent.tell(&client.wait_available(TEST_TIMEOUT).unwrap_err().to_string());
+    parent.send_line("ready");
+    let _ = parent.next_line();
+    parent.send_line(&client.wait_available(TEST_TIMEOUT).unwrap_err().to_string());
 }
 
 #[test]
@@ -26,6 +26,6 @@ fn a_wait_without_an_inotify_instance_names_the_limit_to_raise() {
     }
     let dir = Dir::new();
     let options = ["--user", "--map-root-user"];
-    let told = start_unshared(&options, "limits watches", &dir.run_dir).ask("wait");
-    assert!(told.contains("raise fs.inotify.max_user_instances"), "{told}");
+    let reply = start_unshared(&options, "limits watches", &dir.run_dir).ask("wait");
+    assert!(reply.contains("raise fs.inotify.max_user_instances"), "{reply}");
 }

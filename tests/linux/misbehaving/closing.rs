@@ -190,7 +190,7 @@ fn control(rogue: RogueSession, message: &Message, fds: usize) -> RogueSession {
 
 fn pass(mut rogue: RogueSession, mut passing: Passing) -> RogueSession {
     passing.memory.other = Some(lingering_socket);
-    passing.tell(&mut rogue);
+    passing.send(&mut rogue);
     rogue
 }
 
@@ -211,17 +211,17 @@ fn holds_up_no_client_with(
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let run_dir = dir.run_dir.clone();
-    let (tell, told) = channel();
+    let (sender, states) = channel();
     let (go, gone) = channel::<()>();
     thread::spawn(move || {
         let mut client = Client::<Echo>::with_config(&run_dir, client_config());
-        tell.send(client.refresh()).unwrap();
+        sender.send(client.refresh()).unwrap();
         gone.recv().unwrap();
-        tell.send(client.refresh()).unwrap();
+        sender.send(client.refresh()).unwrap();
         drop(client);
-        tell.send(State::Absent).unwrap();
+        sender.send(State::Absent).unwrap();
     });
-    assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), State::Connecting);
+    assert_eq!(states.recv_timeout(TEST_TIMEOUT).unwrap(), State::Connecting);
     let rogue = listener.accept();
     let fds = fds(SESSION);
     let bytes = encode(
@@ -233,10 +233,10 @@ fn holds_up_no_client_with(
     drop(fds);
     drop(rogue);
     go.send(()).unwrap();
-    let state = told.recv_timeout(TEST_TIMEOUT).expect("the client is held up");
+    let state = states.recv_timeout(TEST_TIMEOUT).expect("the client is held up");
     assert!(!matches!(state, State::Ready), "{state:?}");
     assert_eq!(
-        told.recv_timeout(TEST_TIMEOUT).expect("it is held up when it is dropped"),
+        states.recv_timeout(TEST_TIMEOUT).expect("it is held up when it is dropped"),
         State::Absent
     );
 }

@@ -22,7 +22,7 @@ const CALLS: u64 = 200;
 /// The rogue does this over and over again, and the server's good client is served; in the end the rogue's session is
 /// as good as before.
 #[track_caller]
-fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
+fn disturbs_no_other_client(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
     let mut act = act;
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
@@ -59,19 +59,19 @@ fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
 
 #[test]
 fn a_doorbell_rung_without_end() {
-    disturbs_nobody(|rogue, _| rogue.link.ring(Bell::Data));
+    disturbs_no_other_client(|rogue, _| rogue.link.ring(Bell::Data));
 }
 
 #[test]
 fn a_socket_rung_without_end() {
-    disturbs_nobody(|rogue, _| {
+    disturbs_no_other_client(|rogue, _| {
         let _ = bellwire_memfd::pass::send(rogue.link.socket(), &encode(&Message::Ring, 0), &[]);
     });
 }
 
 #[test]
 fn event_indexes_that_flicker() {
-    disturbs_nobody(|rogue, times| {
+    disturbs_no_other_client(|rogue, times| {
         for word in [Word::WantData, Word::WantSpace, Word::Doorbell, Word::RungAt, Word::Parks] {
             rogue.set(word, times.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         }
@@ -80,7 +80,7 @@ fn event_indexes_that_flicker() {
 
 #[test]
 fn a_state_that_flickers() {
-    disturbs_nobody(|rogue, times| rogue.set(Word::State, 1 + times % 3));
+    disturbs_no_other_client(|rogue, times| rogue.set(Word::State, 1 + times % 3));
 }
 
 /// One byte of a payload is another with each look: the answer holds the one or the other.

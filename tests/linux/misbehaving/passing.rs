@@ -53,7 +53,7 @@ impl Passing {
         self
     }
 
-    pub(crate) fn tell(self, rogue: &mut RogueSession) {
+    pub(crate) fn send(self, rogue: &mut RogueSession) {
         let fd = self.memory.make();
         let times = if self.is_silent { 0 } else { 1 + usize::from(self.again) };
         for _ in 0..times {
@@ -79,7 +79,7 @@ impl Passing {
     }
 
     /// The epoch that both the message and the record name.
-    pub(crate) fn say_epoch(&mut self, number: u32, size: u64) {
+    pub(crate) fn set_epoch(&mut self, number: u32, size: u64) {
         let epoch = Epoch { number, size: Geometry::new(size).unwrap() };
         self.message = Message::Lane(epoch);
         self.record.id = epoch.to_wire().into();
@@ -94,12 +94,12 @@ macro_rules! passings {
             without_its_descriptor(MISSING, |passing| passing.is_silent = true);
             with_no_descriptor(ONE_FD, |passing| passing.fds = 0);
             with_two_descriptors(ONE_FD, |passing| passing.fds = 2);
-            of_no_epoch(NOT_NEXT, |passing| passing.say_epoch(0, 32 << 10));
-            of_this_epoch(NOT_NEXT, |passing| passing.say_epoch(1, 32 << 10));
-            of_an_epoch_too_far(NOT_NEXT, |passing| passing.say_epoch(3, 32 << 10));
-            of_the_last_epoch(NOT_NEXT, |passing| passing.say_epoch(u32::MAX, 32 << 10));
-            below_the_least(LEAST, |passing| passing.say_epoch(2, 8 << 10));
-            of_the_smallest_size(LEAST, |passing| passing.say_epoch(2, 4 << 10));
+            of_no_epoch(NOT_NEXT, |passing| passing.set_epoch(0, 32 << 10));
+            of_this_epoch(NOT_NEXT, |passing| passing.set_epoch(1, 32 << 10));
+            of_an_epoch_too_far(NOT_NEXT, |passing| passing.set_epoch(3, 32 << 10));
+            of_the_last_epoch(NOT_NEXT, |passing| passing.set_epoch(u32::MAX, 32 << 10));
+            below_the_least(LEAST, |passing| passing.set_epoch(2, 8 << 10));
+            of_the_smallest_size(LEAST, |passing| passing.set_epoch(2, 4 << 10));
             whose_record_is_above_the_limit(MOST, |passing| passing.record.id = (2 | 128 << 52).into());
             whose_record_has_no_size(NO_LANE, |passing| passing.record.id = 2.into());
             whose_record_has_a_size_of_one(NO_LANE, |passing| passing.record.id = (2 | 1 << 32).into());
@@ -139,12 +139,12 @@ macro_rules! passings {
 
         #[track_caller]
         fn lane_is_refused(why: &str, alter: impl FnOnce(&mut Passing)) {
-            is_found(why, |rogue| Passing::lane().altered(alter).tell(rogue));
+            is_found(why, |rogue| Passing::lane().altered(alter).send(rogue));
         }
 
         #[track_caller]
         fn message_is_refused(why: &str, alter: impl FnOnce(&mut Passing)) {
-            is_found(why, |rogue| Passing::message().altered(alter).tell(rogue));
+            is_found(why, |rogue| Passing::message().altered(alter).send(rogue));
         }
 
         #[track_caller]

@@ -58,9 +58,9 @@ pub(crate) fn play(mut parent: Parent) {
         builder.start()
     };
     let served = serve();
-    parent.tell("ready");
-    parent.tell(&served.map_or_else(|error| error.to_string(), |_| "served".into()));
-    let _ = parent.hear();
+    parent.send_line("ready");
+    parent.send_line(&served.map_or_else(|error| error.to_string(), |_| "served".into()));
+    let _ = parent.next_line();
 }
 
 const BY_SYSTEMD: &str = "LISTEN_PID=$$ LISTEN_FDS=1";
@@ -84,7 +84,7 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
         connected.unwrap();
         let session = client.session().unwrap();
         session.submit(&who).unwrap();
-        assert_eq!(server.hear(), format!("came {who}"));
+        assert_eq!(server.next_line(), format!("came {who}"));
         // The predecessor listened when it connected: its end does not end this session.
         let early = session.wait_reply(Duration::from_millis(50)).unwrap_err();
         assert!(matches!(early, CallError::Deadline { .. }), "{early}");
@@ -112,24 +112,24 @@ fn a_socket_that_clients_could_not_reach_is_refused_with_the_reason() {
     let dir = Dir::new();
     let path = echo_socket(&dir);
     let try_with =
-        |socket: &OwnedFd, variables: &str| start("activated", &dir, socket, variables).hear();
+        |socket: &OwnedFd, variables: &str| start("activated", &dir, socket, variables).next_line();
     let stream = bind(&path, SocketType::STREAM);
-    let told = try_with(&stream, BY_SYSTEMD);
-    assert!(told.contains("ListenSequentialPacket= with Accept=no"), "{told}");
+    let reply = try_with(&stream, BY_SYSTEMD);
+    assert!(reply.contains("ListenSequentialPacket= with Accept=no"), "{reply}");
     fs::remove_file(&path).unwrap();
-    let told = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=99");
-    assert!(told.contains("LISTEN_FDS is \"99\"") && told.contains("is not open"), "{told}");
-    let told = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=-1");
-    assert!(told.contains("LISTEN_FDS is \"-1\""), "{told}");
+    let reply = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=99");
+    assert!(reply.contains("LISTEN_FDS is \"99\"") && reply.contains("is not open"), "{reply}");
+    let reply = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=-1");
+    assert!(reply.contains("LISTEN_FDS is \"-1\""), "{reply}");
     let elsewhere = bind(&dir.run_dir.path().join("echo"), SocketType::SEQPACKET);
-    let told = try_with(&elsewhere, BY_SYSTEMD);
-    assert!(told.contains("/echo is not ") && told.contains("/NAME.sock"), "{told}");
+    let reply = try_with(&elsewhere, BY_SYSTEMD);
+    assert!(reply.contains("/echo is not ") && reply.contains("/NAME.sock"), "{reply}");
     let gone = bind(&path, SocketType::SEQPACKET);
     fs::rename(&path, dir.run_dir.path().join("moved")).unwrap();
     let stale = bind(&path, SocketType::SEQPACKET);
     drop(stale);
-    let told = try_with(&gone, BY_SYSTEMD);
-    assert!(told.contains("restart the socket's unit"), "{told}");
+    let reply = try_with(&gone, BY_SYSTEMD);
+    assert!(reply.contains("restart the socket's unit"), "{reply}");
     assert!(path.exists(), "nothing is removed");
     // Of another process: the variables were inherited.
     assert_eq!(try_with(&gone, "LISTEN_PID=1 LISTEN_FDS=1"), "served");

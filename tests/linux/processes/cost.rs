@@ -44,7 +44,7 @@ fn an_idle_session_wakes_neither_end() {
     for pid in pair.pids() {
         until("both ends sleep", || kernel::is_asleep(pid));
     }
-    kernel::nobody_wakes(|| pair.pids().map(kernel::sleeps).iter().sum());
+    kernel::assert_no_wake_ups(|| pair.pids().map(kernel::sleeps).iter().sum());
 }
 
 #[test]

@@ -45,9 +45,9 @@ impl Load {
 /// The role that spins on one processor.
 pub(crate) fn spin(mut parent: Parent, cpu: usize) {
     kernel::pin(&[cpu]);
-    parent.tell("ready");
+    parent.send_line("ready");
     thread::spawn(move || {
-        while parent.hear().is_some() {}
+        while parent.next_line().is_some() {}
         std::process::exit(0);
     });
     loop {
@@ -57,12 +57,12 @@ pub(crate) fn spin(mut parent: Parent, cpu: usize) {
 
 /// The role that reports when the given processes have died, in nanoseconds of the monotonic clock.
 pub(crate) fn observe(mut parent: Parent) {
-    parent.tell("ready");
-    while let Some(pid) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(pid) = parent.next_line() {
         let pidfd = kernel::pidfd(pid.parse().unwrap());
-        parent.tell("watching");
+        parent.send_line("watching");
         assert!(poll::wait_readable(&[pidfd.as_fd()], None).unwrap().any());
-        parent.tell(&clock::now().as_nanos().to_string());
+        parent.send_line(&clock::now().as_nanos().to_string());
     }
 }
 
@@ -86,7 +86,7 @@ impl Observers {
 
     /// How long after the kill each saw it, in nanoseconds.
     fn saw(&mut self, killed: u64) -> [u64; 3] {
-        self.0.each_mut().map(|observer| observer.hear().parse::<u64>().unwrap() - killed)
+        self.0.each_mut().map(|observer| observer.next_line().parse::<u64>().unwrap() - killed)
     }
 }
 
@@ -150,20 +150,20 @@ fn rank(sorted: &[u64], percent: usize) -> u64 {
 /// One that waits for a provider, in a thread of its own.
 trait Survivor: Send {
     /// Connects to the current provider.
-    fn meet(&mut self);
+    fn connect(&mut self);
     /// Waits until it is gone.
-    fn outlive(&mut self);
+    fn wait_for_end(&mut self);
 }
 
 /// Waits in a call that a handler holds.
 struct Caller(Client<Hold>);
 
 impl Survivor for Caller {
-    fn meet(&mut self) {
+    fn connect(&mut self) {
         until("a session", || self.0.refresh() == State::Ready);
     }
 
-    fn outlive(&mut self) {
+    fn wait_for_end(&mut self) {
         let failed = self.0.call(&1);
         let executed = Executed::Maybe;
         assert!(
@@ -177,11 +177,11 @@ impl Survivor for Caller {
 struct Chatter(Client<Echo>);
 
 impl Survivor for Chatter {
-    fn meet(&mut self) {
+    fn connect(&mut self) {
         until("a session", || self.0.refresh() == State::Ready);
     }
 
-    fn outlive(&mut self) {
+    fn wait_for_end(&mut self) {
         let session = self.0.session().unwrap();
         let failed = loop {
             match session.call(&vec![1]) {
@@ -197,11 +197,11 @@ impl Survivor for Chatter {
 struct EventLoop(Client<Echo>);
 
 impl Survivor for EventLoop {
-    fn meet(&mut self) {
+    fn connect(&mut self) {
         until("a session", || self.0.refresh() == State::Ready);
     }
 
-    fn outlive(&mut self) {
+    fn wait_for_end(&mut self) {
         let session = self.0.session().unwrap();
         while session.is_alive() {
             if !session.arm().unwrap() {
@@ -216,13 +216,13 @@ impl Survivor for EventLoop {
 struct Watcher(SnapshotCache<Numbers>);
 
 impl Survivor for Watcher {
-    fn meet(&mut self) {
+    fn connect(&mut self) {
         until("a board", || {
             !matches!(self.0.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable)
         });
     }
 
-    fn outlive(&mut self) {
+    fn wait_for_end(&mut self) {
         let found = self.0.wait_for_change(Some(TEST_TIMEOUT)).unwrap();
         assert_eq!(found, Refreshed::Unavailable);
     }
@@ -232,12 +232,12 @@ impl Survivor for Watcher {
 struct Survivors {
     kinds: Vec<&'static str>,
     go: Vec<Sender<()>>,
-    told: Receiver<Report>,
+    reports: Receiver<Report>,
 }
 
 enum Report {
     /// Which client has connected to the provider, in which thread.
-    Met(usize, i32),
+    Connected(usize, i32),
     /// Which client saw it die, and when.
     Saw(usize, u64),
 }
@@ -269,36 +269,38 @@ impl Survivors {
             ),
             ("calling all the time", Box::new(Chatter(Client::with_config(run_dir, futex)))),
         ];
-        let (tell, told) = channel();
+        let (sender, reports) = channel();
         let (mut kinds, mut go) = (Vec::new(), Vec::new());
         for (at, (kind, mut survivor)) in all.into_iter().enumerate() {
             let (start, started) = channel();
-            let tell = tell.clone();
+            let sender = sender.clone();
             thread::spawn(move || {
                 while started.recv().is_ok() {
-                    survivor.meet();
-                    tell.send(Report::Met(at, kernel::thread_id())).unwrap();
-                    survivor.outlive();
+                    survivor.connect();
+                    sender.send(Report::Connected(at, kernel::thread_id())).unwrap();
+                    survivor.wait_for_end();
                     // At the end of a test the receiver is gone.
-                    let _ = tell.send(Report::Saw(at, clock::now().as_nanos()));
+                    let _ = sender.send(Report::Saw(at, clock::now().as_nanos()));
                 }
             });
             kinds.push(kind);
             go.push(start);
         }
-        Self { kinds, go, told }
+        Self { kinds, go, reports }
     }
 
     /// Lets all meet the provider, and waits until the sleepers sleep. Returns their threads.
-    fn meet(&self, server: &mut Process) -> Vec<i32> {
+    fn connect(&self, server: &mut Process) -> Vec<i32> {
         self.go.iter().for_each(|go| go.send(()).unwrap());
         let mut threads = vec![0; self.kinds.len()];
         for _ in &self.kinds {
-            let Report::Met(at, thread) = self.hear() else { panic!("one saw a death too early") };
+            let Report::Connected(at, thread) = self.next_report() else {
+                panic!("one saw a death too early")
+            };
             threads[at] = thread;
         }
         for _ in 0..CALLERS {
-            assert_eq!(server.hear(), "came 1");
+            assert_eq!(server.next_line(), "came 1");
         }
         threads.remove(CHATTER);
         for thread in &threads {
@@ -308,8 +310,8 @@ impl Survivors {
         threads
     }
 
-    fn hear(&self) -> Report {
-        self.told.recv_timeout(TEST_TIMEOUT).expect("a survivor does not see it, or panicked")
+    fn next_report(&self) -> Report {
+        self.reports.recv_timeout(TEST_TIMEOUT).expect("a survivor does not see it, or panicked")
     }
 }
 
@@ -329,10 +331,12 @@ fn a_providers_death_is_seen_by_everybody_as_soon_as_the_kernel_reports_it() {
         let mut latencies = Latencies::new(&survivors.kinds);
         for _ in 0..KILLS {
             let mut server = provider(&dir);
-            survivors.meet(&mut server);
+            survivors.connect(&mut server);
             let killed = observers.kill(&mut server);
             for _ in &survivors.kinds {
-                let Report::Saw(at, saw) = survivors.hear() else { panic!("one met nobody") };
+                let Report::Saw(at, saw) = survivors.next_report() else {
+                    panic!("one met nobody")
+                };
                 latencies.kinds[at].1.push(saw - killed);
             }
             latencies.observers.extend(observers.saw(killed));
@@ -346,8 +350,8 @@ fn a_wait_for_an_idle_provider_is_not_woken() {
     let dir = Dir::new();
     let survivors = Survivors::start(&dir.run_dir);
     let mut server = provider(&dir);
-    let threads = survivors.meet(&mut server);
-    kernel::nobody_wakes(|| threads.iter().copied().map(kernel::thread_sleeps).sum());
+    let threads = survivors.connect(&mut server);
+    kernel::assert_no_wake_ups(|| threads.iter().copied().map(kernel::thread_sleeps).sum());
 }
 
 /// A server in this process, whose held handlers are all released on command.
@@ -364,12 +368,12 @@ impl GatedServer {
         let config = ServerConfig::default().doorbell(doorbell).workers(1);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let round = Arc::new((Mutex::new(0), Condvar::new()));
-        let (gate, (tell, came)) = (Arc::clone(&round), channel());
-        let tell = Mutex::new(tell);
+        let (gate, (sender, came)) = (Arc::clone(&round), channel());
+        let sender = Mutex::new(sender);
         builder.serve::<Echo>(echo).unwrap();
         builder
             .serve::<Hold>(move |_, round| {
-                tell.lock().unwrap().send(round).unwrap();
+                sender.lock().unwrap().send(round).unwrap();
                 let (current, passed) = &*gate;
                 let held = passed.wait_while(current.lock().unwrap(), |current| *current <= round);
                 drop(held.unwrap());
@@ -398,8 +402,8 @@ pub(crate) fn wait_for_death(mut parent: Parent, words: &[&str]) {
         idle.push(client);
         thread::spawn(move || Client::<Hold>::with_config(&run_dir, client_config()).call(&round));
     }
-    parent.tell("ready");
-    parent.hear();
+    parent.send_line("ready");
+    parent.next_line();
 }
 
 /// The process's sessions: the endpoint of each, and its socket, of which this process now has a copy. That keeps the

@@ -72,10 +72,10 @@ fn flood(session: &mut Session<Echo>) -> u64 {
 pub(crate) fn stop_reading(mut parent: Parent) {
     let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), client_config());
     client.connect().unwrap();
-    parent.tell("ready");
-    while let Some(line) = parent.hear() {
+    parent.send_line("ready");
+    while let Some(line) = parent.next_line() {
         let session = client.session();
-        let told = match &*line {
+        let reply = match &*line {
             "flood" => flood(session.unwrap()).to_string(),
             "take" => {
                 let session = session.unwrap();
@@ -92,7 +92,7 @@ pub(crate) fn stop_reading(mut parent: Parent) {
             "call" => format!("{:?}", client.call(&vec![1])),
             line => panic!("what is {line:?}?"),
         };
-        parent.tell(&told);
+        parent.send_line(&reply);
     }
 }
 
@@ -169,13 +169,13 @@ fn memory(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn hasty() -> ServerConfig {
+fn short_unread_timeout() -> ServerConfig {
     ServerConfig::default().unread_timeout(Some(5 * SOON)).workers(2)
 }
 
 #[test]
 fn a_stopped_client_is_closed_after_the_timeout_and_finds_the_reason_when_resumed() {
-    let fixture = TestServer::with(hasty());
+    let fixture = TestServer::with(short_unread_timeout());
     let mut other = fixture.client::<Echo>();
     let mut stalled = Process::start("not-reading", fixture.run_dir());
     let sent: u64 = stalled.ask("flood").parse().unwrap();
@@ -185,12 +185,12 @@ fn a_stopped_client_is_closed_after_the_timeout_and_finds_the_reason_when_resume
     assert_eq!(fixture.recorded_incidents(), [IncidentCause::Unread]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
-    let told = stalled.ask("take");
-    let (answers, why) = told.split_once(' ').unwrap();
-    assert!(why.starts_with("Unread Closed {"), "{told}");
+    let reply = stalled.ask("take");
+    let (answers, why) = reply.split_once(' ').unwrap();
+    assert!(why.starts_with("Unread Closed {"), "{reply}");
     // What was published before is still read.
     let answers: u64 = answers.parse().unwrap();
-    assert!(answers > 0 && answers <= sent, "{told}, of {sent}");
+    assert!(answers > 0 && answers <= sent, "{reply}, of {sent}");
     assert_eq!(stalled.ask("call"), "Ok([1])", "on a new session");
     drop((stalled, other));
     let stats = fixture.close();
@@ -199,7 +199,7 @@ fn a_stopped_client_is_closed_after_the_timeout_and_finds_the_reason_when_resume
 
 #[test]
 fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
-    let fixture = TestServer::with(hasty());
+    let fixture = TestServer::with(short_unread_timeout());
     let mut client = fixture.client::<Echo>();
     let session = client.session().unwrap();
     // One answer, for which there is room, is enough.
@@ -231,7 +231,7 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
 
 #[test]
 fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
-    let fixture = TestServer::with(hasty());
+    let fixture = TestServer::with(short_unread_timeout());
     let mut slow = fixture.client::<Hold>();
     let mut idle = fixture.client::<Echo>();
     assert_eq!(idle.call(&vec![1]).unwrap(), [1]);
@@ -289,7 +289,7 @@ fn an_event_loop_that_met_a_full_lane_learns_of_room_before_any_answer() {
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();
-        assert_eq!(server.hear(), "came 0");
+        assert_eq!(server.next_line(), "came 0");
         let stopped = Stopped::new(&server);
         while session.submit(&1).is_ok() {}
         assert!(!session.arm_for_room().unwrap(), "{doorbell:?}");

@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 
 use crate::support::guard::until;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
-use crate::support::services::{Echo, Moody};
+use crate::support::services::{AsRequested, Echo};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
 /// Fills the sockets of this process of which `name` is the address: its own, or its peer's.
@@ -58,12 +58,15 @@ fn a_client_that_does_not_read_is_refused_an_answer_and_delays_no_other() {
     let fixture =
         TestServer::with(ServerConfig::default().lane(LaneConfig::default().stream_from(None)));
     let mut good = fixture.client::<Echo>();
-    let mut rogue = Rogue::connect(fixture.run_dir(), "moody").open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "as-requested").open();
     let mut head = 0;
-    let answer = Moody::ANSWER.to_le_bytes();
-    fill(|fd| rustix::net::getsockname(fd).ok(), &fixture.run_dir().path().join("moody.sock"));
+    let answer = AsRequested::ANSWER.to_le_bytes();
+    fill(
+        |fd| rustix::net::getsockname(fd).ok(),
+        &fixture.run_dir().path().join("as-requested.sock"),
+    );
     // This answer needs another lane, which cannot be passed.
-    rogue.put(Header::new(Kind::Request, Status::Ok, 1, 8), &Moody::RAMBLE.to_le_bytes());
+    rogue.put(Header::new(Kind::Request, Status::Ok, 1, 8), &AsRequested::LARGE.to_le_bytes());
     let header = rogue.take(&mut head);
     assert_eq!(
         (header.kind, header.id.get(), header.status.get()),
@@ -75,7 +78,7 @@ fn a_client_that_does_not_read_is_refused_an_answer_and_delays_no_other() {
     assert_eq!(rogue.take(&mut head).status.get(), Status::Ok as u16);
     assert_eq!(good.call(&vec![2; 100_000]).unwrap(), [2; 100_000]);
     rogue.link.acknowledge();
-    rogue.put(Header::new(Kind::Request, Status::Ok, 3, 8), &Moody::RAMBLE.to_le_bytes());
+    rogue.put(Header::new(Kind::Request, Status::Ok, 3, 8), &AsRequested::LARGE.to_le_bytes());
     assert_eq!(rogue.take(&mut head).kind, Kind::Switch as u8);
     assert_eq!(good.call(&vec![3]).unwrap(), [3]);
     drop((rogue, good));

@@ -58,7 +58,7 @@ fn a_client_that_is_killed_while_its_lanes_grow_leaves_nothing_behind() {
         assert_eq!(doomed.ask("open stream=0"), "ok");
         // Large both ways, in lanes or in memfds.
         let how = (round % 2) * 2;
-        doomed.tell(&format!("submit {} {} {how} {how}", 100_000 << (round % 6), 8 << 20));
+        doomed.send_line(&format!("submit {} {} {how} {how}", 100_000 << (round % 6), 8 << 20));
         witness.call(&request(100, 100)).unwrap();
         doomed.kill();
         witness.call(&request(100, 100)).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::blobs::Storage;
 use crate::support::guard::until;
 use crate::support::kernel;
-use crate::support::pair::{Pair, told};
+use crate::support::pair::{Pair, command};
 
 const BURST: usize = 64 << 20;
 
@@ -61,7 +61,7 @@ enum By {
 
 /// After a burst of large messages both ways, and a trim, both processes have what they had before.
 #[track_caller]
-fn comes_back(settings: &str, how: Storage, by: By) {
+fn returns_all_memory(settings: &str, how: Storage, by: By) {
     let mut pair = Pair::open(settings, settings);
     touch(&mut pair);
     let pids = [pair.server.pid(), pair.client.pid()];
@@ -70,7 +70,7 @@ fn comes_back(settings: &str, how: Storage, by: By) {
     assert!(before.iter().all(|shared| shared.touched >= 16 << 10), "{before:?}");
     let way = if by == By::Parts { "call" } else { "submit" };
     for (request, answer) in [(BURST, 100), (100, BURST), (BURST, BURST)].repeat(3) {
-        assert_eq!(pair.client.ask(&told(way, request, answer, how)), "ok");
+        assert_eq!(pair.client.ask(&command(way, request, answer, how)), "ok");
     }
     let lanes = pair.lanes();
     let burst = pids.map(Shared::of);
@@ -98,21 +98,21 @@ fn comes_back(settings: &str, how: Storage, by: By) {
 
 #[test]
 fn payloads_in_memfds_of_their_own_leave_nothing_behind() {
-    comes_back("stream=0", Storage::Sealed, By::Attach);
+    returns_all_memory("stream=0", Storage::Sealed, By::Attach);
 }
 
 #[test]
 fn messages_that_are_attached_as_configured_leave_nothing_behind() {
-    comes_back("stream=0 attach=1000000", Storage::Private, By::Attach);
+    returns_all_memory("stream=0 attach=1000000", Storage::Private, By::Attach);
 }
 
 #[test]
 fn messages_in_parts_leave_nothing_behind() {
-    comes_back("", Storage::Private, By::Parts);
+    returns_all_memory("", Storage::Private, By::Parts);
 }
 
 #[test]
 fn lanes_of_256_mib_leave_nothing_behind() {
     let settings = "stream=0 max_lane=268435456 max_shared=1073741824";
-    comes_back(settings, Storage::Private, By::Lane(256 << 20));
+    returns_all_memory(settings, Storage::Private, By::Lane(256 << 20));
 }

@@ -10,7 +10,7 @@ use crate::support::blobs::{Blobs, Storage};
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::kernel;
-use crate::support::pair::{Pair, told};
+use crate::support::pair::{Pair, command};
 use crate::support::rogue::RogueListener;
 use crate::support::test_server::{Dir, client_config};
 
@@ -25,7 +25,7 @@ fn payloads(pid: u32) -> BTreeSet<u64> {
 fn one_memfd_serves_all_sessions_that_it_is_sent_to() {
     let mut pair = Pair::open("", "");
     let mut others = [pair.another(), pair.another()];
-    let keep = told("keep", 100, 5 << 20, Storage::Kept);
+    let keep = command("keep", 100, 5 << 20, Storage::Kept);
     let pids: Vec<u32> = [pair.client.pid(), pair.server.pid()]
         .into_iter()
         .chain(others.each_ref().map(Process::pid))
@@ -75,7 +75,7 @@ fn the_memory_of_a_payload_is_free_when_the_last_one_drops_it() {
         let before = pids.map(kernel::fds);
         for round in 1..=5 {
             // Both the request and the answer are in memfds.
-            assert_eq!(pair.client.ask(&told("keep", 1 << 20, 2 << 20, Storage::Sealed)), "ok");
+            assert_eq!(pair.client.ask(&command("keep", 1 << 20, 2 << 20, Storage::Sealed)), "ok");
             // The answers that are kept, and the request that is.
             assert_eq!(payloads(pids[0]).len(), round + 1);
         }

@@ -2,7 +2,7 @@
 //! its size.
 
 use crate::support::blobs::Storage;
-use crate::support::pair::{Lane, Pair, told};
+use crate::support::pair::{Lane, Pair, command};
 use crate::support::roles::parse_stats;
 
 const SMALL: usize = 4000;
@@ -20,7 +20,7 @@ enum End {
 }
 
 impl Pair {
-    fn tell(&mut self, end: End, line: &str) {
+    fn command(&mut self, end: End, line: &str) {
         let process = if end == End::Client { &mut self.client } else { &mut self.server };
         assert_eq!(process.ask(line), "done");
     }
@@ -40,7 +40,7 @@ fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
     pair.call(SMALL, SMALL, Storage::Private);
     let before = pair.lanes();
     let (request, answer) = Pair::sizes(end, LARGE);
-    pair.tell(end, take);
+    pair.command(end, take);
     for _ in 0..3 {
         let said = pair.try_submit(request, answer, Storage::Private);
         match end {
@@ -60,7 +60,7 @@ fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
         pair.end();
         return;
     }
-    pair.tell(end, give);
+    pair.command(end, give);
     pair.submit(request, answer, Storage::Private);
     let after = pair.lanes();
     let grown = usize::from(end == End::Server);
@@ -86,12 +86,12 @@ fn a_sender_at_its_limit_of_open_files_that_attaches() {
         let mut pair = Pair::open(&attaching, &attaching);
         pair.call(SMALL, SMALL, Storage::Private);
         let (request, answer) = Pair::sizes(end, LARGE);
-        pair.tell(end, "no-files");
+        pair.command(end, "no-files");
         let said = pair.try_submit(request, answer, Storage::Private);
         let expected = if end == End::Client { "No Short" } else { "Maybe Declined" };
         assert!(said.starts_with(expected) && said.contains("Short"), "{said}");
         pair.call(SMALL, SMALL, Storage::Private);
-        pair.tell(end, "files");
+        pair.command(end, "files");
         pair.submit(request, answer, Storage::Private);
         let lanes = pair.lanes();
         let attaching = usize::from(end == End::Server);
@@ -131,26 +131,26 @@ const LITTLE: usize = 24 << 20;
 fn a_sender_without_address_space() {
     let mut pair = Pair::open(WHOLE, WHOLE);
     // Made while there is room for it.
-    assert_eq!(pair.client.ask(&told("make", HUGE, SMALL, Storage::Private)), "done");
-    pair.tell(End::Client, &format!("space {LITTLE}"));
+    assert_eq!(pair.client.ask(&command("make", HUGE, SMALL, Storage::Private)), "done");
+    pair.command(End::Client, &format!("space {LITTLE}"));
     for _ in 0..2 {
         let said = pair.client.ask("submit");
         assert!(said.starts_with("No Short") && said.contains("resource: Maps"), "{said}");
     }
-    pair.tell(End::Client, "spaces");
+    pair.command(End::Client, "spaces");
     assert_eq!(pair.client.ask("submit"), "ok");
     assert_eq!(pair.lanes()[0].size, 32 << 20);
     pair.call(SMALL, SMALL, Storage::Private);
 
     // The provider has made this answer before.
-    assert_eq!(pair.client.ask(&told("submit", SMALL, HUGE, Storage::Kept)), "ok");
+    assert_eq!(pair.client.ask(&command("submit", SMALL, HUGE, Storage::Kept)), "ok");
     pair.trim();
-    pair.tell(End::Server, &format!("space {}", HUGE / 2));
+    pair.command(End::Server, &format!("space {}", HUGE / 2));
     let said = pair.try_submit(SMALL, HUGE, Storage::Sealed);
     assert!(said.starts_with("Maybe Handler") && said.contains("maps"), "{said}");
     // Passing what it has needs no more space.
     pair.submit(SMALL, HUGE, Storage::Kept);
-    pair.tell(End::Server, "spaces");
+    pair.command(End::Server, "spaces");
     pair.submit(SMALL, HUGE, Storage::Sealed);
     pair.end();
 }
@@ -160,14 +160,14 @@ fn a_sender_without_address_space() {
 fn a_reader_at_its_limit_of_open_files_keeps_reading() {
     for end in [End::Client, End::Server] {
         for doorbell in 1..=3 {
-            goes_on(end, WHOLE, doorbell, |lane| lane.grows);
-            goes_on(end, "stream=0 attach=30000", doorbell, |lane| lane.attaches);
+            keeps_reading(end, WHOLE, doorbell, |lane| lane.grows);
+            keeps_reading(end, "stream=0 attach=30000", doorbell, |lane| lane.attaches);
         }
     }
 }
 
 #[track_caller]
-fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
+fn keeps_reading(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
     // The server's own doorbell cannot be a futex; the client's can be anything.
     let server = format!("{settings} doorbell={}", doorbell.max(2));
     let mut pair = Pair::open(&server, &format!("{settings} doorbell={doorbell}"));
@@ -175,13 +175,13 @@ fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
     let sender = if end == End::Client { End::Server } else { End::Client };
     // Repeatedly: the spare is replaced.
     for round in 1..=4 {
-        pair.tell(end, "no-files");
+        pair.command(end, "no-files");
         let (request, answer) = Pair::sizes(sender, LARGE << round);
         pair.submit(request, answer, Storage::Private);
         let lane = pair.lanes()[usize::from(sender == End::Server)];
         assert_eq!(count(&lane), round, "{end:?} {lane:?}");
     }
-    pair.tell(end, "files");
+    pair.command(end, "files");
     pair.end();
 }
 
@@ -192,14 +192,14 @@ fn a_server_without_address_space_follows_later() {
     let mut other = pair.another();
     pair.call(SMALL, SMALL, Storage::Private);
     // The handler has this much memory already.
-    assert_eq!(other.ask(&told("call", SMALL, SMALL, Storage::Private)), "ok");
-    pair.tell(End::Server, &format!("space {LITTLE}"));
-    pair.client.tell(&told("submit", HUGE, SMALL, Storage::Private));
+    assert_eq!(other.ask(&command("call", SMALL, SMALL, Storage::Private)), "ok");
+    pair.command(End::Server, &format!("space {LITTLE}"));
+    pair.client.send_line(&command("submit", HUGE, SMALL, Storage::Private));
     for _ in 0..200 {
-        assert_eq!(other.ask(&told("call", SMALL, SMALL, Storage::Private)), "ok");
+        assert_eq!(other.ask(&command("call", SMALL, SMALL, Storage::Private)), "ok");
     }
-    pair.tell(End::Server, "spaces");
-    assert_eq!(pair.client.hear(), "ok");
+    pair.command(End::Server, "spaces");
+    assert_eq!(pair.client.next_line(), "ok");
     pair.call(SMALL, SMALL, Storage::Private);
     let stats = parse_stats(&pair.server.ask("stop"));
     assert_eq!((stats.admitted, stats.poisoned, stats.answered), (2, 0, 204), "{stats:?}");
@@ -210,13 +210,13 @@ fn a_server_without_address_space_follows_later() {
 fn a_client_without_address_space_loses_nothing() {
     let mut pair = Pair::open(WHOLE, WHOLE);
     pair.call(SMALL, SMALL, Storage::Private);
-    pair.tell(End::Client, &format!("space {LITTLE}"));
-    let said = pair.client.ask(&told("call", SMALL, HUGE, Storage::Private));
+    pair.command(End::Client, &format!("space {LITTLE}"));
+    let said = pair.client.ask(&command("call", SMALL, HUGE, Storage::Private));
     assert!(said.starts_with("Maybe Short") && said.contains("resource: Maps"), "{said}");
     // Whatever comes is behind that lane.
-    let said = pair.client.ask(&told("call", SMALL, SMALL, Storage::Private));
+    let said = pair.client.ask(&command("call", SMALL, SMALL, Storage::Private));
     assert!(said.starts_with("Maybe Short") && said.contains("resource: Maps"), "{said}");
-    pair.tell(End::Client, "spaces");
+    pair.command(End::Client, "spaces");
     pair.call(SMALL, SMALL, Storage::Private);
     pair.submit(SMALL, HUGE, Storage::Private);
     let stats = pair.end();
@@ -228,13 +228,13 @@ fn a_client_without_address_space_loses_nothing() {
 fn a_server_without_address_space_for_a_message_refuses_it() {
     let mut pair = Pair::open(WHOLE, WHOLE);
     pair.call(SMALL, SMALL, Storage::Private);
-    pair.tell(End::Server, &format!("space {}", HUGE / 2));
+    pair.command(End::Server, &format!("space {}", HUGE / 2));
     for _ in 0..3 {
         let said = pair.try_submit(HUGE, SMALL, Storage::Sealed);
         assert_eq!(said, "No Declined { status: Busy }");
         pair.call(SMALL, SMALL, Storage::Private);
     }
-    pair.tell(End::Server, "spaces");
+    pair.command(End::Server, "spaces");
     pair.submit(HUGE, SMALL, Storage::Sealed);
     let stats = pair.end();
     assert_eq!((stats.answered, stats.refused), (5, 3), "{stats:?}");
@@ -247,13 +247,13 @@ fn a_client_without_address_space_for_a_message_reports_it() {
         let mut pair = Pair::open(WHOLE, WHOLE);
         pair.call(SMALL, SMALL, Storage::Private);
         // The provider's, so that nothing else is large here.
-        assert_eq!(pair.client.ask(&told("make", SMALL, HUGE, Storage::Kept)), "done");
-        pair.tell(End::Client, &format!("space {}", HUGE / 2));
+        assert_eq!(pair.client.ask(&command("make", SMALL, HUGE, Storage::Kept)), "done");
+        pair.command(End::Client, &format!("space {}", HUGE / 2));
         for _ in 0..3 {
             let said = pair.client.ask(way);
             assert!(said.starts_with("Maybe Short") && said.contains("resource: Maps"), "{said}");
         }
-        pair.tell(End::Client, "spaces");
+        pair.command(End::Client, "spaces");
         assert_eq!(pair.client.ask(way), "ok");
         pair.call(SMALL, SMALL, Storage::Private);
         pair.end();

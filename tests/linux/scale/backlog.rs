@@ -33,9 +33,11 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
         assert_eq!(client.refresh(), State::Connecting);
         assert_eq!(client.backlog_rejections(), 0);
     }
-    let mut told = client(0);
-    let State::Failed { kind, reason } = told.refresh() else { panic!("{:?}", told.state()) };
-    assert_eq!((kind, told.backlog_rejections()), (ErrorKind::WouldBlock, 1), "{reason}");
+    let mut rejected = client(0);
+    let State::Failed { kind, reason } = rejected.refresh() else {
+        panic!("{:?}", rejected.state())
+    };
+    assert_eq!((kind, rejected.backlog_rejections()), (ErrorKind::WouldBlock, 1), "{reason}");
     assert!(reason.contains("backlog"), "{reason}");
 
     // Each retries until its deadline, at different times.
@@ -50,15 +52,15 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
         })
         .collect();
     until("one tries again", || {
-        told.refresh();
-        told.backlog_rejections() > 1
+        rejected.refresh();
+        rejected.backlog_rejections() > 1
     });
     gate.open();
     assert_eq!(held.join().unwrap(), 7);
     let backlog_rejections: Vec<u64> =
         late.into_iter().map(|client| client.join().unwrap()).collect();
     println!("found the queue full: {backlog_rejections:?}");
-    for client in queued.iter_mut().chain([&mut told]) {
+    for client in queued.iter_mut().chain([&mut rejected]) {
         until("it is let in", || client.refresh() == State::Ready);
     }
     let stats = server.stop();

@@ -39,7 +39,7 @@ fn ten_thousand_sessions_cost_a_server_no_thread_no_wake_up_and_fewer_descriptor
     assert!(memory.len() >= 4 * SESSIONS, "{} pieces of memory", memory.len());
     let each = bytes / SESSIONS as u64;
     assert!(each <= 48 << 10, "{each} bytes of shared memory a session");
-    kernel::nobody_wakes(|| kernel::sleeps(pid));
+    kernel::assert_no_wake_ups(|| kernel::sleeps(pid));
     println!("{fds} descriptors, {by_socket} rung by socket, {each} B a session, {names:?}");
 
     for client in &mut clients {

@@ -2,9 +2,9 @@
 
 mod backlog;
 mod fairness;
-mod herd;
 mod idle;
 mod many_clients;
+mod reconnect_storm;
 mod unwatched;
 
 use crate::support::child::Parent;
@@ -16,7 +16,7 @@ pub(crate) fn play(parent: Parent, words: &str) {
             many_clients::serve(parent, files.parse().unwrap(), workers.parse().unwrap());
         }
         ["clients"] => many_clients::call(parent),
-        ["herd", clients] => herd::play(parent, clients.parse().unwrap()),
+        ["reconnect-storm", clients] => reconnect_storm::play(parent, clients.parse().unwrap()),
         ref part => panic!("no such part: {part:?}"),
     }
 }

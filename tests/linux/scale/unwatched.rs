@@ -18,13 +18,13 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_connect() {
     let mut server = Process::start(&format!("scale server {FILES} 0"), &dir.run_dir);
     // Until no descriptor is left to watch the next client's process.
     let mut others: Vec<Client<Echo>> = Vec::new();
-    while settled(server.pid()) < 28 {
+    while open_descriptors(server.pid()) < 28 {
         let mut client = Client::with_config(&dir.run_dir, client_config());
-        until_let_in(&mut client);
+        until_admitted(&mut client);
         others.push(client);
     }
     let mut victim = Process::start("scale clients", &dir.run_dir);
-    let before = settled(server.pid());
+    let before = open_descriptors(server.pid());
     assert_eq!(victim.ask("open 1"), "opened");
     until("a session has its socket alone", || kernel::fds(server.pid()) == before + 1);
     // A client that dies before its server has opened the session is found at once.
@@ -36,18 +36,18 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_connect() {
     assert_eq!(many_clients::sessions(&mut server).0, all, "the dead one is not noticed");
 
     let mut late = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    until_let_in(&mut late);
+    until_admitted(&mut late);
     until("it is found", || many_clients::sessions(&mut server).0 == all);
 }
 
 /// A test beside this one may have more descriptors in flight, which count for the user, than this server may open.
-fn until_let_in(client: &mut Client<Echo>) {
+fn until_admitted(client: &mut Client<Echo>) {
     until("it is let in", || client.call(&vec![2]).is_ok_and(|answer| answer == [2]));
 }
 
 /// How many descriptors a process has that are not about to be closed: what came with a session is closed by a thread
 /// of its own.
-fn settled(pid: u32) -> usize {
+fn open_descriptors(pid: u32) -> usize {
     let mut seen = 0;
     until("none is about to be closed", || {
         seen = kernel::fds(pid);

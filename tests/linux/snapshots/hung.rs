@@ -12,7 +12,7 @@ use crate::support::services::{Echo, Numbers, numbers};
 use crate::support::test_server::{Dir, client_config};
 
 /// More looks than a process makes in which one of them waits.
-const LOOKS: u32 = 200;
+const REFRESHES: u32 = 200;
 /// Each wait would take this long.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -23,9 +23,9 @@ fn cache(dir: &Dir) -> SnapshotCache<Numbers> {
 
 /// Refreshes many times: all of it takes less than one wait would.
 #[track_caller]
-fn looks(cache: &mut SnapshotCache<Numbers>, finds: Refreshed) {
+fn refreshes(cache: &mut SnapshotCache<Numbers>, finds: Refreshed) {
     let begun = Instant::now();
-    for _ in 0..LOOKS {
+    for _ in 0..REFRESHES {
         assert_eq!(cache.refresh().unwrap(), finds);
     }
     assert!(begun.elapsed() < LONG, "it waits");
@@ -40,7 +40,7 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_takes_its_answer_when_resu
     assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
     server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
-    looks(&mut cache, Refreshed::Pending);
+    refreshes(&mut cache, Refreshed::Pending);
     assert_eq!(cache.state(), State::Ready);
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)), "it stays");
@@ -67,7 +67,7 @@ fn a_short_snapshot_of_a_stopped_provider_is_still_taken() {
     let _stopped = Stopped::new(&server);
     assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(2, 20));
-    looks(&mut cache, Refreshed::Unchanged);
+    refreshes(&mut cache, Refreshed::Unchanged);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     assert_eq!(cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap(), Refreshed::Unavailable);
     let State::Unresponsive { waited } = cache.state() else { panic!("{:?}", cache.state()) };
     assert!(waited >= timeout);
-    for _ in 0..LOOKS {
+    for _ in 0..REFRESHES {
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
     }
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
@@ -99,15 +99,15 @@ fn a_refresh_does_not_wait_for_a_provider_that_neither_accepts_nor_welcomes() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut unaccepted = cache(&dir);
-    looks(&mut unaccepted, Refreshed::Pending);
+    refreshes(&mut unaccepted, Refreshed::Pending);
     assert_eq!(unaccepted.state(), State::Connecting);
     let _silent = listener.accept();
-    looks(&mut unaccepted, Refreshed::Pending);
+    refreshes(&mut unaccepted, Refreshed::Pending);
     let _echo = RogueListener::bind(&dir.run_dir, "echo");
     let config = client_config().connect_timeout(LONG);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let begun = Instant::now();
-    for _ in 0..LOOKS {
+    for _ in 0..REFRESHES {
         assert_eq!(client.refresh(), State::Connecting);
     }
     assert!(begun.elapsed() < LONG, "it waits");
@@ -125,7 +125,7 @@ fn a_refresh_does_not_wait_for_a_provider_that_announces_a_snapshot_and_never_pa
         });
     });
     rogue.announce(1);
-    looks(&mut cache, Refreshed::Pending);
+    refreshes(&mut cache, Refreshed::Pending);
 }
 
 #[test]

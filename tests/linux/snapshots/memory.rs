@@ -47,7 +47,7 @@ fn an_old_snapshot_is_unmapped_when_a_newer_one_is_taken() {
     let mut fds = 0;
     for generation in 2..20 {
         server.ask(&format!("publish {generation} 40000"));
-        assert_eq!(reader.hear(), format!("Changed {generation} {generation} 40000"));
+        assert_eq!(reader.next_line(), format!("Changed {generation} {generation} 40000"));
         let now = kernel::fds(reader.pid());
         assert!(generation == 2 || now == fds, "no descriptor is kept: {fds}, now {now}");
         fds = now;
@@ -108,8 +108,8 @@ fn a_refresh_that_finds_nothing_new_makes_no_system_call() {
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let mut reader = Process::start("reader", fixture.run_dir());
     // A system call other than read and write would end it.
-    reader.tell("go");
-    assert_eq!(reader.try_hear().as_deref(), Some("unchanged"));
+    reader.send_line("go");
+    assert_eq!(reader.try_next_line().as_deref(), Some("unchanged"));
     reader.kill();
 }
 
@@ -120,6 +120,6 @@ fn a_refresh_that_finds_something_new_makes_system_calls() {
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let mut reader = Process::start("reader", fixture.run_dir());
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
-    reader.tell("go");
-    assert_eq!(reader.try_hear(), None, "the kernel ended it");
+    reader.send_line("go");
+    assert_eq!(reader.try_next_line(), None, "the kernel ended it");
 }

@@ -111,7 +111,7 @@ pub(crate) fn thread_sleeps(thread: i32) -> u64 {
 /// Nobody whose sleeps are counted wakes up within a time that is longer than any slice of time in the code. That nothing
 /// happens can only be shown by waiting.
 #[track_caller]
-pub(crate) fn nobody_wakes(sleeps: impl Fn() -> u64) {
+pub(crate) fn assert_no_wake_ups(sleeps: impl Fn() -> u64) {
     let woken = || {
         let before = sleeps();
         let span = Timespec { tv_sec: 2, tv_nsec: 0 };

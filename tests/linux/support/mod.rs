@@ -2,6 +2,7 @@
 
 pub(crate) mod fuse;
 pub(crate) mod kernel;
+pub(crate) mod limiter;
 pub(crate) mod memory;
 #[cfg(feature = "netipc")]
 #[allow(dead_code, reason = "the tests of the command use the rest")]
@@ -13,7 +14,6 @@ pub(crate) mod roles;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../../support/mod.rs"]
 mod shared;
-pub(crate) mod squeeze;
 
 pub(crate) use shared::{
     blob_server, blobs, child, gate, guard, parked, pattern, services, test_server,

@@ -39,12 +39,12 @@ impl Pair {
     /// A request of so many bytes for so many, by a call that waits.
     #[track_caller]
     pub(crate) fn call(&mut self, request: usize, answer: usize, how: Storage) {
-        assert_eq!(self.client.ask(&told("call", request, answer, how)), "ok");
+        assert_eq!(self.client.ask(&command("call", request, answer, how)), "ok");
     }
 
     /// The same, sent without waiting, so that the lanes grow for it. Returns the error if it failed.
     pub(crate) fn try_submit(&mut self, request: usize, answer: usize, how: Storage) -> String {
-        self.client.ask(&told("submit", request, answer, how))
+        self.client.ask(&command("submit", request, answer, how))
     }
 
     #[track_caller]
@@ -72,7 +72,7 @@ impl Pair {
 }
 
 /// A command to a client.
-pub(crate) fn told(way: &str, request: usize, answer: usize, how: Storage) -> String {
+pub(crate) fn command(way: &str, request: usize, answer: usize, how: Storage) -> String {
     // A request for a payload in a memfd is itself in one.
     let by = if how == Storage::Kept { Storage::Private } else { how };
     format!("{way} {request} {answer} {} {}", how as u64, by as u64)

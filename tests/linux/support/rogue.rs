@@ -194,14 +194,14 @@ impl RogueListener {
 
     /// The next client, its HELLO received.
     pub(crate) fn accept(&self) -> Rogue {
-        let mut rogue = self.accept_unheard();
+        let mut rogue = self.accept_without_hello();
         let Some((Message::Hello(said), _)) = rogue.receive() else { panic!("no HELLO") };
         rogue.hello = said;
         rogue
     }
 
     /// The next client, its HELLO unread.
-    pub(crate) fn accept_unheard(&self) -> Rogue {
+    pub(crate) fn accept_without_hello(&self) -> Rogue {
         let ready = poll::wait_readable(&[self.socket.as_fd()], Some(test_deadline()));
         assert!(ready.unwrap().any(), "nobody connects");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -355,7 +355,7 @@ impl RogueSession {
     }
 
     /// Waits for this many requests without a payload, and stores Head behind them.
-    pub(crate) fn is_asked(&self, requests: u64) {
+    pub(crate) fn wait_for_requests(&self, requests: u64) {
         super::guard::until("the client asks", || self.has_asked(requests));
         self.set(Word::Head, self.link.peer().load(Word::Tail, Ordering::Acquire));
     }

@@ -4,13 +4,13 @@ use bellwire::{Refreshed, RunDir, SnapshotCache};
 use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
 use super::blobs::{self, Settings};
-use super::child::{Parent, Voice};
+use super::child::{Parent, ParentWriter};
 use super::guard::TEST_TIMEOUT;
 use super::kernel;
+use super::limiter::{ResourceLimiter, drop_limit_capabilities};
 use super::services::Numbers;
 pub(crate) use super::shared::roles::parse_stats;
 use super::shared::roles::{self, serve};
-use super::squeeze::{Squeeze, be_humble};
 use super::test_server::client_config;
 use crate::processes::{activation, latency, stopped};
 
@@ -23,13 +23,13 @@ pub(crate) fn play(role: &str, parent: Parent) {
             serve(parent, 0);
         }
         "blobs" => {
-            let mut squeeze = humbly();
+            let mut limiter = limited();
             let settings = Settings::parse(words.split_whitespace());
-            blobs::serve(parent, &settings, |words| squeeze.obey(words));
+            blobs::serve(parent, &settings, |words| limiter.apply(words));
         }
         "blob-client" => {
-            let mut squeeze = humbly();
-            blobs::call(parent, |words| squeeze.obey(words));
+            let mut limiter = limited();
+            blobs::call(parent, |words| limiter.apply(words));
         }
         "backend" => crate::backends::serve(parent, words),
         #[cfg(feature = "tokio")]
@@ -43,15 +43,15 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "scale" => crate::scale::play(parent, words),
         "limits" => crate::limits::play(parent, role),
         "reader" => read_without_system_calls(parent),
-        "news" => crate::events::short::publish(parent, humbly()),
+        "news" => crate::events::short::publish(parent, limited()),
         "publisher" => crate::events::killed::publish_for_ever(&parent),
         _ => roles::play(role, parent),
     }
 }
 
-fn humbly() -> Squeeze {
-    be_humble();
-    Squeeze::default()
+fn limited() -> ResourceLimiter {
+    drop_limit_capabilities();
+    ResourceLimiter::default()
 }
 
 /// Refreshes a cache a thousand times, with nothing allowed but reading and writing.
@@ -59,9 +59,9 @@ fn read_without_system_calls(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, client_config());
     assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
-    parent.tell("ready");
-    parent.hear().unwrap();
-    let [unchanged_told, different_told] = ["unchanged", "different"].map(Voice::line);
+    parent.send_line("ready");
+    parent.next_line().unwrap();
+    let [unchanged_line, different_line] = ["unchanged", "different"].map(ParentWriter::line);
     let reader = std::thread::spawn(move || {
         // From here on any other system call ends this thread.
         set_secure_computing_mode(SecureComputingMode::Strict).unwrap();
@@ -69,9 +69,9 @@ fn read_without_system_calls(mut parent: Parent) {
         for _ in 0..1000 {
             unchanged += u32::from(matches!(cache.refresh(), Ok(Refreshed::Unchanged)));
         }
-        let told = if unchanged == 1000 { &unchanged_told } else { &different_told };
+        let line = if unchanged == 1000 { &unchanged_line } else { &different_line };
         // As bare as can be: the standard library might take a lock.
-        let _ = rustix::io::write(std::io::stderr(), told.as_bytes());
+        let _ = rustix::io::write(std::io::stderr(), line.as_bytes());
         // Not even to end is allowed.
     });
     // Panics either way, which ends the process: the kernel ended the thread.

@@ -143,14 +143,14 @@ pub(crate) fn an_end_that_only_polls_gets_and_returns_room<T: Transport>() {
                 sent.extend(polled.map(|ticket| (ticket, payload.clone())));
                 drive.port().relax();
                 polled.is_ok() || {
-                    come(&mut drive, &mut sent, &mut buffer);
+                    take_answers(&mut drive, &mut sent, &mut buffer);
                     false
                 }
             });
         }
         until("all are answered", || {
             drive.port().relax();
-            come(&mut drive, &mut sent, &mut buffer);
+            take_answers(&mut drive, &mut sent, &mut buffer);
             sent.is_empty()
         });
     }
@@ -158,7 +158,7 @@ pub(crate) fn an_end_that_only_polls_gets_and_returns_room<T: Transport>() {
 }
 
 /// Takes the answers that are there, which come in the order of their requests.
-fn come<P: Port>(
+fn take_answers<P: Port>(
     drive: &mut CallDriver<P>,
     sent: &mut Vec<(Ticket, Vec<u8>)>,
     buffer: &mut Vec<u8>,

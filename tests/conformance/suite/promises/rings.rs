@@ -18,27 +18,27 @@ type Counts = (ServeCounts, u64);
 /// Reports the counters of a serving end once it has answered this many requests.
 struct Report {
     after: u64,
-    tell: Option<Sender<Counts>>,
+    sender: Option<Sender<Counts>>,
 }
 
 impl Report {
     fn after(answers: u64) -> (Self, Receiver<Counts>) {
-        let (tell, told) = channel();
-        (Self { after: answers, tell: Some(tell) }, told)
+        let (sender, counted) = channel();
+        (Self { after: answers, sender: Some(sender) }, counted)
     }
 
     fn look(&mut self, endpoints: &dyn Endpoints) {
         if endpoints.counts().answered == self.after
-            && let Some(tell) = self.tell.take()
+            && let Some(sender) = self.sender.take()
         {
-            tell.send((endpoints.counts(), endpoints.rings())).unwrap();
+            sender.send((endpoints.counts(), endpoints.rings())).unwrap();
         }
     }
 }
 
 pub(crate) fn hot_calls_do_not_ring<T: Transport>() {
     const CALLS: u64 = 2000;
-    let (mut report, told) = Report::after(CALLS);
+    let (mut report, counted) = Report::after(CALLS);
     let mut drive = session::<T>(move |endpoints| {
         echo(endpoints);
         // Never parks.
@@ -57,7 +57,7 @@ pub(crate) fn hot_calls_do_not_ring<T: Transport>() {
         };
         assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &call.to_le_bytes()[..]));
     }
-    let (counts, rings) = told.recv().unwrap();
+    let (counts, rings) = counted.recv().unwrap();
     assert_eq!((counts.accepted, counts.in_flight()), (CALLS, 0));
     assert_eq!((drive.end().rings(), drive.parks(), rings), (0, 0, 0));
 }
@@ -73,7 +73,7 @@ fn until_server_is_armed<P: Port>(drive: &CallDriver<P>) {
 
 pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>() {
     const CALLS: u64 = 200;
-    let (mut report, told) = Report::after(CALLS);
+    let (mut report, counted) = Report::after(CALLS);
     let mut held = None;
     let mut drive = session::<T>(move |endpoints| {
         if held.is_none() {
@@ -93,7 +93,7 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
         let sent = call_number.to_le_bytes();
         assert_eq!(call(&mut drive, &sent), sent);
     }
-    let (_, rings) = told.recv().unwrap();
+    let (_, rings) = counted.recv().unwrap();
     assert_rings::<T>([drive.end().rings(), rings], CALLS);
     assert!(drive.parks() >= CALLS || !T::SLEEPS_WITHOUT_SPINNING);
 }
@@ -106,7 +106,7 @@ fn assert_rings<T: Transport>(rings: [u64; 2], count: u64) {
 
 pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     const BATCH: u64 = 50;
-    let (mut report, told) = Report::after(BATCH);
+    let (mut report, counted) = Report::after(BATCH);
     let mut taken = Vec::new();
     let mut drive = session::<T>(move |endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {
@@ -132,7 +132,7 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     for ticket in tickets {
         assert_eq!(wait(&mut drive).unwrap().0, ticket);
     }
-    let (_, rings) = told.recv().unwrap();
+    let (_, rings) = counted.recv().unwrap();
     assert_rings::<T>([drive.end().rings(), rings], 1);
     assert!(drive.parks() == 1 || !T::SLEEPS_WITHOUT_SPINNING);
 }

@@ -11,19 +11,19 @@ use super::{call, caller_waits_for_data, caller_waits_for_room, full, never, tin
 
 /// A serving end that stores a word once the caller waits, and the fault that the caller finds.
 fn violation<T: Transport>(
-    mut tell: impl FnMut(&mut dyn Endpoints) + Send + 'static,
+    mut violate: impl FnMut(&mut dyn Endpoints) + Send + 'static,
     is_expected: impl Fn(PeerFault) -> bool,
 ) {
-    let mut told = false;
+    let mut has_violated = false;
     let mut drive = session::<T>(move |endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {
             if payload == b"honest" {
                 endpoints.answer(id, &payload);
             }
         }
-        if !told && endpoints.counts().accepted == 2 && caller_waits_for_data(endpoints) {
-            told = true;
-            tell(endpoints);
+        if !has_violated && endpoints.counts().accepted == 2 && caller_waits_for_data(endpoints) {
+            has_violated = true;
+            violate(endpoints);
         }
         Next::Again
     });
@@ -82,13 +82,13 @@ pub(crate) fn a_misaligned_head_poisons<T: Transport>() {
 
 /// The serving end stores a false Head while the caller waits for room.
 fn wrong_head<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
-    let mut told = false;
+    let mut has_violated = false;
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
-        if !told && caller_waits_for_room(endpoints) {
-            told = true;
+        if !has_violated && caller_waits_for_room(endpoints) {
+            has_violated = true;
             // Honest first, so that there is something to go back from.
             endpoints.store(Word::Head, 2048);
-        } else if told && endpoints.load(Word::Tail) > 4096 {
+        } else if has_violated && endpoints.load(Word::Tail) > 4096 {
             endpoints.store(Word::Head, head);
         }
         endpoints.ring();

@@ -7,7 +7,7 @@ use crate::misbehaving::records::{empty, with_status, write_all};
 
 records!(response, "2");
 
-// What only a client is told, or finds.
+// What only a client receives, or finds.
 rows! { to_a_client: is_a_violation {
     a_batch("unknown flags 0x04", flagged(0x04));
     a_request_to_a_client("kind 1", Header::new(Kind::Request, Status::Ok, 2, 16));

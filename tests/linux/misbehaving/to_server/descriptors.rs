@@ -23,7 +23,7 @@ fn an_honest_lane_or_message_of_the_same_making_is_taken() {
     for (passing, answered) in [(lane, 16), (Passing::message(), 16 + 5008)] {
         let fixture = TestServer::open();
         let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
-        passing.tell(&mut rogue);
+        passing.send(&mut rogue);
         rogue.sees(Word::Tail, answered);
         drop(rogue);
         let stats = fixture.close();

@@ -104,8 +104,8 @@ rows! { refused: says {
     // Whatever follows the versions is not for this server to read.
     versions_of_the_future(RefuseCode::Incompatible, "versions 1-1, the peer 2-9", &with(8, &[2, 0, 9, 0])[..40]);
     the_last_version(RefuseCode::Incompatible, "65535", &with(8, &[0xff; 4]));
-    another_service(RefuseCode::Service, "not method 1 of moody", &named(b"moody"));
-    a_service_that_is_not_served(RefuseCode::Service, "nobody-serves-this", &named(b"nobody-serves-this"));
+    another_service(RefuseCode::Service, "not method 1 of as-requested", &named(b"as-requested"));
+    a_service_that_is_not_served(RefuseCode::Service, "not-served", &named(b"not-served"));
     another_method(RefuseCode::Service, "method 2", &with_u32(0x0c, 2));
     the_last_method_of_a_service(RefuseCode::Service, "method 4294967294", &with_u32(0x0c, u32::MAX - 1));
     a_lane_above_the_limit(RefuseCode::Quota, "134217728 bytes is above this server's limit of 67108864", &with(0x68, &(128_u32 << 20).to_le_bytes()));
@@ -130,7 +130,7 @@ fn is_out_of_place(message: &Message) {
     is_refused(RefuseCode::Protocol, "an unexpected", |rogue| rogue.send(message, &[]));
 }
 
-rows! { descriptors: come_with_it {
+rows! { descriptors: arrive_with_it {
     one_that_is_announced(1, 1, "1 descriptors");
     sixteen_that_are_announced(16, 16, "16 descriptors");
     one_that_is_hidden(1, 0, "descriptor count");
@@ -138,7 +138,7 @@ rows! { descriptors: come_with_it {
 } }
 
 #[track_caller]
-fn come_with_it(fds: usize, says: u16, part: &str) {
+fn arrive_with_it(fds: usize, says: u16, part: &str) {
     is_refused(RefuseCode::Protocol, part, |rogue| {
         let lane = Draft::lane().make();
         rogue.send_bytes(&with_u16(6, says), &vec![lane.as_fd(); fds]);

@@ -38,19 +38,22 @@ fn is_closed(rogue: &RogueSession) -> bool {
 /// server's other session continues, and another client is admitted.
 #[track_caller]
 fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
-    let recorded_incidents = turns_away(act, |rogue| rogue.is_refused(code, part));
-    let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: c, reason } if *c == code && reason.contains(part));
-    assert!(matches!(&recorded_incidents[..], [cause] if told(cause)), "{recorded_incidents:?}");
+    let recorded_incidents = is_rejected(act, |rogue| rogue.is_refused(code, part));
+    let is_expected = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: c, reason } if *c == code && reason.contains(part));
+    assert!(
+        matches!(&recorded_incidents[..], [cause] if is_expected(cause)),
+        "{recorded_incidents:?}"
+    );
 }
 
 /// The connection is closed without a reply: the client's message cannot be received at all.
 #[track_caller]
 fn is_dropped(act: impl FnOnce(&Rogue)) {
-    assert_eq!(turns_away(act, Rogue::is_closed), []);
+    assert_eq!(is_rejected(act, Rogue::is_closed), []);
 }
 
 #[track_caller]
-fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<IncidentCause> {
+fn is_rejected(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<IncidentCause> {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
     let rogue = Rogue::connect(fixture.run_dir(), "echo");

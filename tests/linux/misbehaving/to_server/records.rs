@@ -15,7 +15,7 @@ use crate::support::test_server::TestServer;
 
 records!(request, "1");
 
-// What only a server is told, or finds.
+// What only a server receives, or finds.
 rows! { to_a_server: is_a_violation {
     a_cancellation_with_a_payload("kind 6", Header::new(Kind::Cancel, Status::Ok, 1, 1));
     a_request_with_a_sign("unknown kind 129", of_kind(0x81));

@@ -16,7 +16,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// What was taken.
 #[derive(Default)]
-pub(crate) struct Squeeze {
+pub(crate) struct ResourceLimiter {
     files: Option<Rlimit>,
     size: Option<Rlimit>,
     space: Option<Rlimit>,
@@ -24,9 +24,9 @@ pub(crate) struct Squeeze {
     in_flight: Option<(OwnedFd, OwnedFd)>,
 }
 
-impl Squeeze {
+impl ResourceLimiter {
     /// Does what a line says.
-    pub(crate) fn obey(&mut self, words: &[&str]) {
+    pub(crate) fn apply(&mut self, words: &[&str]) {
         match *words {
             ["no-files"] => self.take_files(),
             ["files"] => give_back(Resource::Nofile, &mut self.files),
@@ -75,7 +75,7 @@ impl Squeeze {
 }
 
 /// Limits hold for this thread, and for those that it starts, from now on.
-pub(crate) fn be_humble() {
+pub(crate) fn drop_limit_capabilities() {
     let mut set = capabilities(None).unwrap();
     let above_limits = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_RESOURCE;
     set.effective -= above_limits;

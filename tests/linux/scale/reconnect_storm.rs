@@ -19,13 +19,13 @@ const EACH: usize = 250;
 const SOON: Duration = Duration::from_secs(30);
 
 /// A client, and how far it has come since the provider was there last.
-struct Sheep {
+struct StormClient {
     client: Client<Echo>,
     is_lost: bool,
     is_served: bool,
 }
 
-impl Sheep {
+impl StormClient {
     fn new(run_dir: &RunDir) -> Self {
         let backoff = ClientConfig::default().backoff;
         let config = client_config().backoff(backoff);
@@ -48,19 +48,20 @@ impl Sheep {
 /// The role of one program with many clients, which all try to reach their provider every other millisecond.
 pub(super) fn play(mut parent: Parent, clients: usize) {
     let run_dir = RunDir::from_environment();
-    let mut flock: Vec<Sheep> = (0..clients).map(|_| Sheep::new(&run_dir)).collect();
-    parent.tell("ready");
-    assert_eq!(parent.hear().unwrap(), "watch");
-    parent.tell("watching");
-    while flock.iter().any(|sheep| !sheep.is_served) {
-        flock.iter_mut().filter(|sheep| !sheep.is_served).for_each(Sheep::look);
+    let mut clients: Vec<StormClient> = (0..clients).map(|_| StormClient::new(&run_dir)).collect();
+    parent.send_line("ready");
+    assert_eq!(parent.next_line().unwrap(), "watch");
+    parent.send_line("watching");
+    while clients.iter().any(|client| !client.is_served) {
+        clients.iter_mut().filter(|client| !client.is_served).for_each(StormClient::look);
         let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let _ = clock_nanosleep_relative(ClockId::Monotonic, &pause);
     }
-    let backlog_rejections: u64 = flock.iter().map(|sheep| sheep.client.backlog_rejections()).sum();
-    parent.tell(&format!("{} {backlog_rejections}", clock::now().as_nanos()));
+    let backlog_rejections: u64 =
+        clients.iter().map(|client| client.client.backlog_rejections()).sum();
+    parent.send_line(&format!("{} {backlog_rejections}", clock::now().as_nanos()));
     // The sessions stay open until all were counted.
-    parent.hear();
+    parent.next_line();
 }
 
 #[test]
@@ -68,11 +69,11 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
     let dir = Dir::new();
     let provider = || Process::start("scale server 20000 0", &dir.run_dir);
     let mut first = provider();
-    let role = format!("scale herd {EACH}");
-    let mut herd: Vec<Process> =
+    let role = format!("scale reconnect-storm {EACH}");
+    let mut processes: Vec<Process> =
         (0..PROCESSES).map(|_| Process::start(&role, &dir.run_dir)).collect();
     assert_eq!(many_clients::sessions(&mut first).0, PROCESSES * EACH);
-    herd.iter_mut().for_each(|flock| assert_eq!(flock.ask("watch"), "watching"));
+    processes.iter_mut().for_each(|process| assert_eq!(process.ask("watch"), "watching"));
 
     let killed = clock::now();
     first.kill();
@@ -80,9 +81,9 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
     let back = clock::now();
     let mut backlog_rejections = 0;
     let mut last = 0;
-    for flock in &mut herd {
-        let told = flock.hear();
-        let (at, times) = told.split_once(' ').unwrap();
+    for process in &mut processes {
+        let reply = process.next_line();
+        let (at, times) = reply.split_once(' ').unwrap();
         last = last.max(at.parse().unwrap());
         backlog_rejections += times.parse::<u64>().unwrap();
     }
