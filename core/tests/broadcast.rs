@@ -191,12 +191,12 @@ fn a_writer_that_dies_in_the_middle_of_a_record_leaves_the_others_readable() {
     assert!(got > 0, "at least the newest");
 }
 
-/// What a reader says of a ring in which `spoil` changed something.
+/// What a reader says of a ring in which `corrupt` changed something.
 #[track_caller]
-fn fault(spoil: impl FnOnce(&Ring)) -> PeerFault {
+fn fault(corrupt: impl FnOnce(&Ring)) -> PeerFault {
     let ring = Ring::new(0);
     ring.send_many(2);
-    spoil(&ring);
+    corrupt(&ring);
     let mut reader = Receiver::new(RING, 1);
     let mut copy = Vec::new();
     for _ in 0..3 {
@@ -213,12 +213,12 @@ fn header(kind: u32, sequence: u64, len: u32) -> Vec<u8> {
     header.as_bytes().to_vec()
 }
 
-/// Snapshots of 100 bytes and, ahead of each of those in `told`, what it changes: its number.
-fn snapshots(count: u64, told: impl Fn(u64) -> bool, whole: impl Fn(u64) -> bool) -> Ring {
+/// Snapshots of 100 bytes and, ahead of each of those in `has_delta`, its delta: its number.
+fn snapshots(count: u64, has_delta: impl Fn(u64) -> bool, whole: impl Fn(u64) -> bool) -> Ring {
     let ring = Ring::new(0);
     let mut writer = ring.writer.borrow_mut().take().unwrap();
     for sequence in 1..=count {
-        if told(sequence) {
+        if has_delta(sequence) {
             writer.send_change(&ring, sequence, &sequence.to_le_bytes()).unwrap();
         }
         if whole(sequence) {
@@ -244,7 +244,7 @@ fn a_reader_of_snapshots_follows_their_deltas() {
             assert!(matches!(change(sequence), Received::Record { .. }), "{sequence}");
         }
         for sequence in [6, 11, 11] {
-            assert_eq!(change(sequence), Received::Nothing, "{sequence} was not told, or before");
+            assert_eq!(change(sequence), Received::Nothing, "{sequence} has no delta, or is older");
         }
         assert!(matches!(change(12), Received::Record { .. }));
         assert!(matches!(change(20), Received::Record { .. }));
@@ -283,9 +283,9 @@ fn one_call_skips_a_bounded_number_of_records_and_the_next_continues_there() {
 
 #[test]
 fn changes_that_break_a_rule_are_faults() {
-    let fault = |spoil: &dyn Fn(&Ring)| {
+    let fault = |corrupt: &dyn Fn(&Ring)| {
         let ring = snapshots(2, |_| true, |_| false);
-        spoil(&ring);
+        corrupt(&ring);
         Receiver::new(RING, 1).change(&ring, 2, &mut Vec::new()).unwrap_err()
     };
     let first = |bytes: Vec<u8>| move |ring: &Ring| ring.overwrite(0, &bytes);

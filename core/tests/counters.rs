@@ -69,13 +69,13 @@ fn each_outcome_is_counted_once_and_exported() {
     assert_eq!((counts.errors, counts.late, counts.dropped, counts.unsent), (1, 1, 3, 1));
     page.export_counter(COUNTERS_AT, COUNTERS_LAYOUT);
     let seen = SeenPage::parse(&page.bytes()).unwrap();
-    let told = seen.counters.unwrap();
+    let counted = seen.counters.unwrap();
     let of = [Counter::Requests, Counter::Answered, Counter::Refused, Counter::Failed];
-    assert_eq!(of.map(|counter| told.of(counter)), [8, 2, 1, 4]);
+    assert_eq!(of.map(|counter| counted.of(counter)), [8, 2, 1, 4]);
     let of = [Counter::Errors, Counter::Late, Counter::Dropped, Counter::Unsent];
-    assert_eq!(of.map(|counter| told.of(counter)), [1, 1, 3, 1]);
-    assert_eq!(told.in_flight(), 1);
-    assert_eq!(told.latency, calls.latency());
+    assert_eq!(of.map(|counter| counted.of(counter)), [1, 1, 3, 1]);
+    assert_eq!(counted.in_flight(), 1);
+    assert_eq!(counted.latency, calls.latency());
     assert_eq!((seen.role, seen.session, seen.pid, seen.created), (Role::Client, 7, 12, 99));
     assert_eq!(seen.service.as_str(), "a-service");
 }
@@ -143,8 +143,8 @@ fn quantiles_are_rounded_up_by_a_quarter_at_most() {
         latency.0[Latency::bucket(nanos * 1000)] += 1;
     }
     for per_mille in [10, 500, 990, 1000] {
-        let (exact, told) = (per_mille * 1000, latency.quantile(per_mille).unwrap());
-        assert!(told >= exact && told * 4 <= exact * 5, "{per_mille}: {told} for {exact}");
+        let (exact, counted) = (per_mille * 1000, latency.quantile(per_mille).unwrap());
+        assert!(counted >= exact && counted * 4 <= exact * 5, "{per_mille}: {counted} for {exact}");
     }
     let later = latency.and(&latency);
     assert_eq!(later.since(&latency), latency);
@@ -171,7 +171,8 @@ fn calls_after_a_sleep_are_not_timed_more_than_their_share() {
     }
     let latency = calls.latency();
     let (counted, slow) = (latency.count(), latency.0[Latency::bucket(50_000)]);
-    let near = |told: u64, wanted: u64| told * 20 >= wanted * 19 && told * 20 <= wanted * 21;
+    let near =
+        |counted: u64, wanted: u64| counted * 20 >= wanted * 19 && counted * 20 <= wanted * 21;
     assert!(near(counted, CALLS), "{counted} of {CALLS}");
     assert!(near(slow, CALLS / 4), "{slow} of {}", CALLS / 4);
     // Each slow one, and one in 64 of the others.

@@ -265,7 +265,7 @@ fn close(pair: &mut Pair, sent: &[u64], epoch: u32) {
 /// A session that ends while new lanes of both ends are in flight.
 #[test]
 fn a_drive_that_closes_after_it_grew() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let mut serving = None;
     let server = move |end: &SimEnd| {
         let serving = serving.get_or_insert_with(|| Serving::new(end, 100));
@@ -274,7 +274,7 @@ fn a_drive_that_closes_after_it_grew() {
             serving.respond(id, Status::Ok, &payload);
         }
         serving.commit();
-        tell.send((serving.counts().accepted, serving.closed())).unwrap();
+        sender.send((serving.counts().accepted, serving.closed())).unwrap();
         if serving.closed().is_some() { Step::Parked(None) } else { serving.park() }
     };
     let mut drive = drive_in(growing(), server);
@@ -283,7 +283,7 @@ fn a_drive_that_closes_after_it_grew() {
     }
     drive.close(CloseReason::Normal);
     drive.port().run_peer();
-    assert_eq!(told.try_iter().last(), Some((3, Some(CloseReason::Normal))));
+    assert_eq!(receiver.try_iter().last(), Some((3, Some(CloseReason::Normal))));
     // The answers are there, though no call waits for them.
     assert!(drive.port().peer().load(Word::Tail, Ordering::Acquire) > 55_000);
 }

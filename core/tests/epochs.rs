@@ -10,15 +10,15 @@ use bellwire_sim::Sim;
 use proptest::prelude::*;
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{Dice, drive_in, pipeline, shuffling};
+use crate::resize::{Rng, drive_in, pipeline, shuffling};
 
 /// Random sizes, random trims, many requests in flight, answers in any order.
 #[test]
 fn every_request_is_answered_once_over_a_thousand_epochs() {
-    let mut drive = drive_in(growing(), shuffling(Dice(11), 10));
-    let mut dice = Dice(12);
+    let mut drive = drive_in(growing(), shuffling(Rng(11), 10));
+    let mut rng = Rng(12);
     while drive.lane_stats().iter().any(|lane| lane.epoch < 1000) {
-        assert_eq!(pipeline(&mut drive, &mut dice, (500, 30, 30_000), (6, 8)), 0);
+        assert_eq!(pipeline(&mut drive, &mut rng, (500, 30, 30_000), (6, 8)), 0);
         assert_eq!((drive.in_flight(), drive.ended()), (0, None));
     }
     for lane in drive.lane_stats() {
@@ -53,7 +53,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A lane in one direction, and the messages that were written and not taken: id, length, attached.
-struct Way {
+struct Direction {
     pair: Pair,
     model: VecDeque<(u64, usize, bool)>,
     /// How many of them were published.
@@ -64,7 +64,7 @@ struct Way {
     rung: bool,
 }
 
-impl Way {
+impl Direction {
     fn new(lane: u64, shared: u64) -> Self {
         let limits = Limits {
             max_lane: size(65_536),
@@ -162,13 +162,13 @@ proptest! {
         ops in proptest::collection::vec(op(), 1..150),
         shared in prop_oneof![Just(1 << 28), 20_000_u64..300_000],
     ) {
-        let mut way = Way::new(4096, shared);
+        let mut direction = Direction::new(4096, shared);
         for op in &ops {
-            way.run(op);
+            direction.run(op);
         }
-        way.publish();
-        while way.take() {}
-        prop_assert!(way.model.is_empty());
+        direction.publish();
+        while direction.take() {}
+        prop_assert!(direction.model.is_empty());
     }
 
     /// An end that waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what
@@ -181,17 +181,17 @@ proptest! {
         attach in any::<bool>(),
         shared in prop_oneof![Just(1 << 28), 40_000_u64..300_000],
     ) {
-        let mut way = Way::new(1 << lane, shared);
+        let mut direction = Direction::new(1 << lane, shared);
         for op in &ops {
-            way.run(op);
+            direction.run(op);
         }
-        let again = |way: &mut Way| match attach {
-            true => way.attach(len).map_err(ResizeError::Push),
-            false => way.send(len),
+        let again = |direction: &mut Direction| match attach {
+            true => direction.attach(len).map_err(ResizeError::Push),
+            false => direction.send(len),
         };
         // Until its lane is full.
         for _ in 0..200 {
-            match again(&mut way) {
+            match again(&mut direction) {
                 Ok(()) => {}
                 Err(ResizeError::Push(PushError::Full { .. })) => break,
                 Err(ResizeError::Push(PushError::TooLarge { .. } | PushError::Attach { .. })) => {
@@ -202,7 +202,7 @@ proptest! {
         }
         for wait in 0.. {
             prop_assert!(wait < 1000, "there is never room");
-            match again(&mut way) {
+            match again(&mut direction) {
                 Ok(())
                 | Err(ResizeError::Push(PushError::TooLarge { .. } | PushError::Attach { .. })) => {
                     break;
@@ -210,15 +210,15 @@ proptest! {
                 Err(ResizeError::Push(PushError::Full { missing })) => prop_assert!(missing > 0),
                 Err(error) => panic!("{error}"),
             }
-            way.published = way.model.len();
-            if way.pair.arm(0, true) == Armed::Moved {
+            direction.published = direction.model.len();
+            if direction.pair.arm(0, true) == Armed::Moved {
                 continue;
             }
-            prop_assert!(!way.pair.has_room(0));
-            way.rung = false;
-            while way.take() {}
-            prop_assert!(way.rung, "all was taken, and who waited was not rung");
-            prop_assert!(way.pair.has_room(0));
+            prop_assert!(!direction.pair.has_room(0));
+            direction.rung = false;
+            while direction.take() {}
+            prop_assert!(direction.rung, "all was taken, and who waited was not rung");
+            prop_assert!(direction.pair.has_room(0));
         }
     }
 }

@@ -12,7 +12,7 @@ use bellwire_core::{Deadline, Limits, PeerFault};
 use bellwire_sim::{Act, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{Dice, call, drive_in, echo, reply_of};
+use crate::resize::{Rng, call, drive_in, echo, reply_of};
 
 /// Waits for room: everything else that comes meanwhile is an answer that is kept.
 fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
@@ -61,7 +61,7 @@ fn a_lane_that_carries_many_messages_in_parts_becomes_a_large_one() {
 /// The lane changes its size between parts.
 #[test]
 fn a_message_in_parts_crosses_epochs() {
-    let mut dice = Dice(4);
+    let mut rng = Rng(4);
     let mut pair = Pair::new(growing());
     let mut calls = CallMachine::new();
     let mut serve = ServeMachine::new(10);
@@ -79,7 +79,7 @@ fn a_message_in_parts_crosses_epochs() {
                 Ok(None) | Err(SubmitError::Push(PushError::Full { .. })) => {}
                 Err(error) => panic!("{error}"),
             }
-            let _ = match dice.roll(6) {
+            let _ = match rng.below(6) {
                 0 => pair.grow(0, size(16_384)),
                 1 => pair.grow(0, size(8192)),
                 2 => pair.shrink(0),
@@ -138,9 +138,9 @@ fn one_limited(at: usize) -> Pair {
 #[test]
 fn a_request_that_was_broken_off_is_none() {
     for next in 0..4 {
-        let (tell, ran) = std::sync::mpsc::channel();
+        let (sender, ran) = std::sync::mpsc::channel();
         let handler = move |request: &[u8]| {
-            tell.send(request.len()).unwrap();
+            sender.send(request.len()).unwrap();
             (Status::Ok, request.to_vec())
         };
         let limits = Limits { max_lane: size(4096), ..Limits::default() };

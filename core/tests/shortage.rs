@@ -11,7 +11,7 @@ use bellwire_core::wire::Status;
 use bellwire_sim::{Act, Sim, SimEnd, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, payload, size};
-use crate::resize::{Dice, call, drive_in, echo, pipeline, reply_of, shuffling};
+use crate::resize::{Rng, call, drive_in, echo, pipeline, reply_of, shuffling};
 
 fn short(resource: Resource, bytes: u64) -> Shortage {
     Shortage { resource, bytes, code: 0 }
@@ -127,7 +127,7 @@ fn a_session_lives_through_shortages_at_every_step() {
     for act in [Act::Offer, Act::Follow] {
         for number in 0..12 {
             for at_peer in [false, true] {
-                let mut drive = drive_in(growing(), shuffling(Dice(number + 1), 6));
+                let mut drive = drive_in(growing(), shuffling(Rng(number + 1), 6));
                 let which = number..number + 1 + number % 3;
                 let script = |end: &SimEnd| end.runs_short(act, which, Resource::Memory);
                 if at_peer {
@@ -135,8 +135,8 @@ fn a_session_lives_through_shortages_at_every_step() {
                 } else {
                     script(drive.port().end());
                 }
-                let mut dice = Dice(number * 3 + 1);
-                lacked += pipeline(&mut drive, &mut dice, (150, 20, 30_000), (4, 10));
+                let mut rng = Rng(number * 3 + 1);
+                lacked += pipeline(&mut drive, &mut rng, (150, 20, 30_000), (4, 10));
                 assert_eq!((drive.in_flight(), drive.ended()), (0, None));
             }
         }

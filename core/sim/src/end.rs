@@ -9,7 +9,7 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Attachment, MAX_CONTROL, PAGE_SIZE};
 use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
 
-use crate::world::World;
+use crate::shared::SharedState;
 use crate::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
 
 /// An operation that can be made to fail for lack of a resource.
@@ -40,12 +40,12 @@ struct Inner {
     control: Mutex<Control<SimEnd>>,
     /// The last lane that was passed.
     offered: Mutex<Option<(Epoch, SimMemory)>>,
-    world: Arc<World>,
+    shared: Arc<SharedState>,
 }
 
 impl SimEnd {
     /// Creates the driven end and its peer.
-    pub(super) fn pair(sim: &Sim, world: &Arc<World>) -> [Self; 2] {
+    pub(super) fn pair(sim: &Sim, shared: &Arc<SharedState>) -> [Self; 2] {
         let [a, b] = sim.terms();
         let [first, second] = [a.size, b.size].map(SimOwn::new);
         Lanes::open(&first);
@@ -59,7 +59,7 @@ impl SimEnd {
                 peer: peer.shared(),
                 control: Mutex::new(Control::new(limits)),
                 offered: Mutex::new(None),
-                world: Arc::clone(world),
+                shared: Arc::clone(shared),
             }))
         };
         let [mine, theirs] = limits;
@@ -84,13 +84,13 @@ impl SimEnd {
 
     /// Returns the virtual time.
     pub fn now(&self) -> Instant {
-        self.0.world.now()
+        self.0.shared.now()
     }
 
     /// Rings the other end, and stores the time in the page.
     pub fn ring(&self) {
         self.0.own.store(Word::RungAt, self.now().as_nanos(), Ordering::Relaxed);
-        self.0.world.ring(1 - self.0.me);
+        self.0.shared.ring(1 - self.0.me);
     }
 
     /// Rings the other end for each doorbell that it requested.
@@ -102,22 +102,22 @@ impl SimEnd {
 
     /// Returns how often this end was rung.
     pub fn rung(&self) -> u64 {
-        self.0.world.rung(self.0.me)
+        self.0.shared.rung(self.0.me)
     }
 
     /// Schedules an event at the driven end in `span` from now.
     pub fn after(&self, span: Duration, event: Event) {
-        self.0.world.at(self.now().after(span), event);
+        self.0.shared.at(self.now().after(span), event);
     }
 
     /// Makes these operations of this end fail for lack of `resource`; the session's first is number 0.
     pub fn runs_short(&self, act: Act, which: Range<u64>, resource: Resource) {
-        self.0.world.runs_short(self.0.me, act, which, resource);
+        self.0.shared.runs_short(self.0.me, act, which, resource);
     }
 
     /// Returns how often this end attempted the operation.
     pub fn acts(&self, act: Act) -> u64 {
-        self.0.world.acts(self.0.me, act)
+        self.0.shared.acts(self.0.me, act)
     }
 
     /// Passes an attachment for the record that follows.
@@ -126,7 +126,7 @@ impl SimEnd {
     /// [`Shortage`], if scripted.
     pub fn pass(&self, id: u64, payload: &[u8]) -> Result<(), Shortage> {
         let len = payload.len() as u64;
-        self.0.world.act(self.0.me, Act::Pass, len)?;
+        self.0.shared.act(self.0.me, Act::Pass, len)?;
         let attachment = Attachment { id, generation: 0, len };
         control::pass_attachment(self, attachment, SimMemory::holding(payload))
     }
@@ -137,7 +137,7 @@ impl SimEnd {
     /// [`FollowError`]: the peer violated the protocol, or a shortage is scripted, after which the attachment is
     /// still there.
     pub fn take(&self, id: u64) -> Result<Vec<u8>, FollowError> {
-        self.0.world.act(self.0.me, Act::Take, 0)?;
+        self.0.shared.act(self.0.me, Act::Take, 0)?;
         let mut control = self.0.control.lock().expect("no panic while it is locked");
         let (attachment, memory) = control.take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).expect("at most the limit");
@@ -157,16 +157,16 @@ impl SimEnd {
 
     /// Sends any bytes over the control socket.
     pub fn post(&self, bytes: &[u8], memory: Vec<SimMemory>) {
-        self.0.world.post(1 - self.0.me, bytes.to_vec(), memory);
+        self.0.shared.post(1 - self.0.me, bytes.to_vec(), memory);
     }
 
     /// Returns copies of the messages on the control socket that this end has not received, with their memory.
     pub fn unread(&self) -> Vec<(Vec<u8>, Vec<SimMemory>)> {
-        self.0.world.unread(self.0.me)
+        self.0.shared.unread(self.0.me)
     }
 
-    pub(super) fn world(&self) -> &World {
-        &self.0.world
+    pub(super) fn shared(&self) -> &SharedState {
+        &self.0.shared
     }
 }
 
@@ -183,7 +183,7 @@ impl ControlTransport for SimEnd {
         &self,
         into: &mut [u8; MAX_CONTROL],
     ) -> Result<ReceiveOutcome<SimMemory>, FollowError> {
-        let Some((bytes, memory)) = self.0.world.receive(self.0.me) else {
+        let Some((bytes, memory)) = self.0.shared.receive(self.0.me) else {
             return Ok(ReceiveOutcome::Nothing);
         };
         let Some(start) = into.get_mut(..bytes.len()) else { return Ok(ReceiveOutcome::TooLong) };
@@ -207,7 +207,7 @@ impl Port for SimEnd {
     }
 
     fn now(&self) -> Instant {
-        self.0.world.now()
+        self.0.shared.now()
     }
 
     fn ring(&self, _bell: Bell) {
@@ -219,7 +219,7 @@ impl Port for SimEnd {
     }
 
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
-        self.0.world.act(self.0.me, Act::Offer, epoch.size.size())?;
+        self.0.shared.act(self.0.me, Act::Offer, epoch.size.size())?;
         let memory = SimMemory::new(epoch.size.size());
         control::pass_lane(self, epoch, memory.clone())?;
         *self.0.offered.lock().expect("no panic while it is locked") = Some((epoch, memory));
@@ -239,7 +239,7 @@ impl Port for SimEnd {
             if memory.size() != epoch.size.size() {
                 return Err(PeerFault::Memory { what: "a lane", why: "it has another size" }.into());
             }
-            self.0.world.act(self.0.me, Act::Follow, epoch.size.size())?;
+            self.0.shared.act(self.0.me, Act::Follow, epoch.size.size())?;
             Ok(memory.clone())
         })?;
         self.0.peer.follow(lane);

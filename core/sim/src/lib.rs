@@ -45,14 +45,14 @@ mod memory;
 mod peer;
 mod port;
 mod serving;
-mod world;
+mod shared;
 
 pub use end::{Act, SimEnd};
 pub use memory::{SimMemory, SimOwn, SimPeer};
 pub use peer::{Peer, SimServer, Step};
 pub use port::SimPort;
 pub use serving::{Serving, Taken};
-pub use world::Event;
+pub use shared::Event;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Default for Sim {
 impl Sim {
     /// Creates both ends at virtual time zero, to be driven by hand. Rings have no effect, because neither end parks.
     pub fn ends(self) -> [SimEnd; 2] {
-        SimEnd::pair(&self, &Arc::new(world::World::default()))
+        SimEnd::pair(&self, &Arc::new(shared::SharedState::default()))
     }
 
     /// Returns the terms of the lane that each end writes.

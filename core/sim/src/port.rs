@@ -93,16 +93,16 @@ impl SimPort {
         let over = self.end.now().after(span);
         self.run_peer();
         while let Some(next) = self.next_time().filter(|next| *next < over) {
-            self.end.world().advance(next);
+            self.end.shared().advance(next);
             self.run_peer();
         }
-        self.end.world().advance(over);
+        self.end.shared().advance(over);
         self.run_peer();
     }
 
     /// Returns when the next timed event is: the peer's or the script's.
     fn next_time(&self) -> Option<Instant> {
-        self.other().next_time().into_iter().chain(self.end.world().next_event()).min()
+        self.other().next_time().into_iter().chain(self.end.shared().next_event()).min()
     }
 
     fn other(&self) -> MutexGuard<'_, Other> {
@@ -129,7 +129,7 @@ impl Other {
             }
             Step::Gone => false,
         };
-        if !turn || self.end.world().is_gone() {
+        if !turn || self.end.shared().is_gone() {
             return false;
         }
         self.heard = self.end.rung();
@@ -143,7 +143,7 @@ impl Other {
 
     fn next_time(&self) -> Option<Instant> {
         match self.doing {
-            _ if self.end.world().is_gone() => None,
+            _ if self.end.shared().is_gone() => None,
             Step::Busy(until) => Some(until),
             Step::Parked(until) => until,
             Step::Again | Step::Gone => None,
@@ -174,7 +174,7 @@ impl Port for SimPort {
 
     fn park(&mut self, park: Park) -> Woken {
         self.parks += 1;
-        let world = self.end.world();
+        let shared = self.end.shared();
         if self.sim.doorbell == Doorbell::Futex {
             // A futex does not remember rings from before a sleep; it compares the word instead.
             self.heard = self.end.rung();
@@ -184,15 +184,15 @@ impl Port for SimPort {
         }
         let mut steps = 0;
         loop {
-            if world.take_cancel() {
+            if shared.take_cancel() {
                 return Woken::Cancelled;
             }
             if self.end.rung() != self.heard {
                 self.heard = self.end.rung();
-                world.advance(self.end.now().after(self.sim.wake));
+                shared.advance(self.end.now().after(self.sim.wake));
                 return Woken::Rung;
             }
-            if world.is_gone() {
+            if shared.is_gone() {
                 return Woken::PeerGone;
             }
             if park.until.is_some_and(|until| until <= self.end.now()) {
@@ -207,7 +207,7 @@ impl Port for SimPort {
             let Some(next) = next else {
                 panic!("deadlock: nobody rings and nothing will happen, at {park:?}, {self:?}");
             };
-            world.advance(next);
+            shared.advance(next);
         }
     }
 
@@ -225,12 +225,12 @@ impl Port for SimPort {
 
     fn yield_now(&self) {
         *self.yields.lock().expect("no panic while it is locked") += 1;
-        self.end.world().advance(self.end.now().after(self.sim.yield_time));
+        self.end.shared().advance(self.end.now().after(self.sim.yield_time));
         self.other().turn();
     }
 
     fn relax(&self) {
-        self.end.world().advance(self.end.now().after(RELAX));
+        self.end.shared().advance(self.end.now().after(RELAX));
         self.other().turn();
     }
 }

@@ -35,10 +35,10 @@ fn records_published_before_the_peer_left_are_still_read() {
 
 #[test]
 fn a_closed_drive_sends_a_close_record() {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let peer = by_hand(move |end, lanes| {
         while let Some(record) = lanes.peek(end.peer()).unwrap() {
-            tell.send((record.kind, record.status)).unwrap();
+            sender.send((record.kind, record.status)).unwrap();
             lanes.take(&record);
         }
         end.wake(lanes.arm(end.own(), end.peer(), false).unwrap().1);
@@ -48,5 +48,8 @@ fn a_closed_drive_sends_a_close_record() {
     drive.port().run_peer();
     drive.close(CloseReason::Normal);
     drive.port().run_peer();
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(Kind::Close, CloseReason::Normal as u16)]);
+    assert_eq!(
+        receiver.try_iter().collect::<Vec<_>>(),
+        [(Kind::Close, CloseReason::Normal as u16)]
+    );
 }

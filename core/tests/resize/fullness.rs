@@ -5,7 +5,7 @@ use bellwire_core::lane::{Epoch, FULL_LIMIT, PushError};
 use bellwire_core::{Deadline, Limits};
 use bellwire_sim::{Act, Sim, SimEnd, Step};
 
-use super::{Dice, MILLI, NEVER, drive_in, echo, pipeline, reply_of, shuffling};
+use super::{MILLI, NEVER, Rng, drive_in, echo, pipeline, reply_of, shuffling};
 use crate::pair::{Pair, growing, limited, payload, size};
 
 #[test]
@@ -101,9 +101,9 @@ fn a_lane_that_is_often_full_grows_and_one_that_seldom_is_does_not() {
 
 #[test]
 fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
-    let mut drive = drive_in(growing(), shuffling(Dice(9), 30));
-    let mut dice = Dice(3);
-    assert_eq!(pipeline(&mut drive, &mut dice, (30_000, 20_000, 600), (1000, NEVER)), 0);
+    let mut drive = drive_in(growing(), shuffling(Rng(9), 30));
+    let mut rng = Rng(3);
+    assert_eq!(pipeline(&mut drive, &mut rng, (30_000, 20_000, 600), (1000, NEVER)), 0);
     let [own, _] = drive.lane_stats();
     assert!(own.size > 4096 && own.size <= FULL_LIMIT, "{own:?}");
     // A message that needs it exceeds the limit; after that, fullness does not.
@@ -158,8 +158,8 @@ fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
 #[test]
 fn fullness_grows_no_lane_past_the_agreed_size() {
     let limits = Limits { max_lane: size(8192), ..Limits::default() };
-    let mut drive = drive_in(limited(limits, Limits::default()), shuffling(Dice(9), 30));
-    assert_eq!(pipeline(&mut drive, &mut Dice(3), (3000, 500, 600), (1000, NEVER)), 0);
+    let mut drive = drive_in(limited(limits, Limits::default()), shuffling(Rng(9), 30));
+    assert_eq!(pipeline(&mut drive, &mut Rng(3), (3000, 500, 600), (1000, NEVER)), 0);
     let [own, _] = drive.lane_stats();
     assert_eq!((own.size, own.grows), (8192, 1));
 }

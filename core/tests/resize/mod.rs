@@ -92,10 +92,10 @@ fn the_sender_switches_without_waiting_and_its_records_arrive_in_order() {
 }
 
 /// A small generator: the test is the same every time.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Rng(pub(crate) u64);
 
-impl Dice {
-    pub(crate) fn roll(&mut self, below: usize) -> usize {
+impl Rng {
+    pub(crate) fn below(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -104,14 +104,14 @@ impl Dice {
 
     /// Mostly small, seldom near `most`.
     pub(crate) fn len(&mut self, most: usize) -> usize {
-        let most = most >> (2 * self.roll(7));
-        self.roll(most + 1)
+        let most = most >> (2 * self.below(7));
+        self.below(most + 1)
     }
 }
 
 /// Holds up to `hold` requests back and answers them in any order by payloads of any length: the request's number,
 /// and as many bytes as it asks for.
-pub(crate) fn shuffling(mut dice: Dice, hold: usize) -> impl FnMut(&SimEnd) -> Step + Send {
+pub(crate) fn shuffling(mut rng: Rng, hold: usize) -> impl FnMut(&SimEnd) -> Step + Send {
     let mut serving = None;
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
     move |end: &SimEnd| {
@@ -121,7 +121,7 @@ pub(crate) fn shuffling(mut dice: Dice, hold: usize) -> impl FnMut(&SimEnd) -> S
         match serving.take() {
             Ok(Some(Taken::Request { id, payload, .. })) => {
                 held.push((id, payload));
-                if held.len() < hold && dice.roll(8) > 0 {
+                if held.len() < hold && rng.below(8) > 0 {
                     serving.commit();
                     return Step::Again;
                 }
@@ -130,7 +130,7 @@ pub(crate) fn shuffling(mut dice: Dice, hold: usize) -> impl FnMut(&SimEnd) -> S
             Err(step) => return step,
         }
         if !held.is_empty() {
-            let (id, asked) = held.swap_remove(dice.roll(held.len()));
+            let (id, asked) = held.swap_remove(rng.below(held.len()));
             serving.respond(id, Status::Ok, &answer(&asked));
             serving.commit();
             return Step::Again;
@@ -160,7 +160,7 @@ fn answer(request: &[u8]) -> Vec<u8> {
 /// shortage.
 pub(crate) fn pipeline(
     drive: &mut CallDriver<SimPort>,
-    dice: &mut Dice,
+    rng: &mut Rng,
     (requests, window, most): (u64, usize, usize),
     (pause, trim): (usize, usize),
 ) -> u64 {
@@ -168,15 +168,15 @@ pub(crate) fn pipeline(
     let (mut sent, mut lacked) = (0, 0);
     let mut buffer = Vec::new();
     while sent < requests || !waiting.is_empty() {
-        if dice.roll(trim) == 0 {
+        if rng.below(trim) == 0 {
             match drive.trim() {
                 Ok(()) => {}
                 Err(CallFailed::Submit(SubmitError::Short(_))) => lacked += 1,
                 Err(error) => assert!(is_full(&error), "{error}"),
             }
         }
-        if sent < requests && waiting.len() < window && dice.roll(pause) > 0 {
-            let (len, asked) = (dice.len(most), dice.len(most));
+        if sent < requests && waiting.len() < window && rng.below(pause) > 0 {
+            let (len, asked) = (rng.len(most), rng.len(most));
             match drive.push(&request(sent, asked, len)) {
                 Ok(ticket) => {
                     waiting.insert(ticket.id(), (sent, asked));
@@ -190,7 +190,7 @@ pub(crate) fn pipeline(
                     drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
                 }
             }
-            if dice.roll(3) > 0 {
+            if rng.below(3) > 0 {
                 drive.commit();
             }
         } else if !waiting.is_empty() {
@@ -223,8 +223,8 @@ pub(crate) fn pipeline(
 #[test]
 fn lanes_grow_with_many_requests_in_flight_and_answers_in_any_order() {
     for seed in 1..=8 {
-        let mut drive = drive_in(growing(), shuffling(Dice(seed * 77), 20));
-        let lacked = pipeline(&mut drive, &mut Dice(seed), (400, 50, 100_000), (4, NEVER));
+        let mut drive = drive_in(growing(), shuffling(Rng(seed * 77), 20));
+        let lacked = pipeline(&mut drive, &mut Rng(seed), (400, 50, 100_000), (4, NEVER));
         assert_eq!((lacked, drive.in_flight()), (0, 0));
         for lane in drive.lane_stats() {
             assert!(lane.grows >= 1 && lane.size >= 65_536, "{lane:?}");
@@ -257,7 +257,7 @@ fn two_full_lanes_grow_at_once_without_waiting() {
 #[test]
 fn two_full_lanes_grow_against_each_other_without_a_deadlock() {
     for (own, theirs) in [(100, 3000), (3000, 100), (3000, 3000), (9000, 50_000)] {
-        let mut drive = drive_in(growing(), shuffling(Dice(5), 1));
+        let mut drive = drive_in(growing(), shuffling(Rng(5), 1));
         let (mut sent, mut answered) = (0, 0);
         let mut buffer = Vec::new();
         // Nothing is read before the own lane is full.

@@ -51,7 +51,7 @@ fn a_lane_that_is_used_does_not_shrink() {
 
 /// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been
 /// made for one of `first` bytes. Both ends do the same. Returns the sizes of the lanes.
-fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
+fn sizes_after_bursts(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
     let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
     drive.end_mut().set_shrink_after(150 * MILLI);
     call(&mut drive, 1, first);
@@ -77,20 +77,20 @@ fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
 #[test]
 fn a_lane_with_large_bursts_becomes_large_and_stays_large() {
     const MICRO: Duration = Duration::from_micros(1);
-    for sizes in paced(20_000, 40, 10 * MICRO) {
+    for sizes in sizes_after_bursts(20_000, 40, 10 * MICRO) {
         assert_eq!(sizes, [64 << 10, 1 << 20], "8 MiB in 80 ms");
     }
-    for sizes in paced(20_000, 60, 10 * MICRO) {
+    for sizes in sizes_after_bursts(20_000, 60, 10 * MICRO) {
         assert_eq!(
             sizes,
             [64 << 10, 1 << 20],
             "at three quarters, when the next size is offered, too"
         );
     }
-    for sizes in paced(20_000, 40, 20 * MICRO) {
+    for sizes in sizes_after_bursts(20_000, 40, 20 * MICRO) {
         assert_eq!(sizes, [64 << 10], "8 MiB in 160 ms");
     }
-    for sizes in paced(20_000, 1, 10 * MICRO) {
+    for sizes in sizes_after_bursts(20_000, 1, 10 * MICRO) {
         assert_eq!(sizes, [64 << 10, 4096], "it is not deep, nor used");
     }
 }

@@ -84,12 +84,12 @@ fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken() {
     check(Some(2), || {
         let ring = Broadcast::default();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
-        let tell = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
+        let send_change = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
             writer.send_change(ring, sequence, &payload(sequence)).unwrap();
         };
-        (1..=4).for_each(|sequence| tell(&mut writer, &ring, sequence));
+        (1..=4).for_each(|sequence| send_change(&mut writer, &ring, sequence));
         let theirs = ring.clone();
-        let thread = thread::spawn(move || tell(&mut writer, &theirs, 5));
+        let thread = thread::spawn(move || send_change(&mut writer, &theirs, 5));
         let (mut reader, mut copy) = (Receiver::new(Broadcast::RING, 1), Vec::new());
         let found = reader.change(&ring, 1, &mut copy).expect("an honest writer");
         if let Received::Record { sequence, len, .. } = found {

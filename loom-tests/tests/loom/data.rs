@@ -3,7 +3,7 @@
 use bellwire_loom_tests::{Session, check_both};
 use loom::thread;
 
-/// The server parks for each of `messages`; the client commits after each and rings only when told to.
+/// The server parks for each of `messages`; the client commits after each and rings only if `commit` says so.
 fn parked_for_data(messages: u64) {
     check_both(None, move |sleep| {
         let (mut client, mut server) = Session::open(128, sleep);

@@ -19,7 +19,7 @@ pub enum Event {
 
 /// The state that both ends share besides their memory: the time, the doorbells and the script.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct SharedState {
     now: AtomicU64,
     /// How often each end was rung.
     rung: [AtomicU64; 2],
@@ -41,7 +41,7 @@ struct Acts {
     shortages: Vec<(Act, Range<u64>, Resource)>,
 }
 
-impl Default for World {
+impl Default for SharedState {
     fn default() -> Self {
         Self {
             now: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Acts {
     }
 }
 
-impl World {
+impl SharedState {
     pub(super) fn now(&self) -> Instant {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
