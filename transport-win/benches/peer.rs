@@ -27,8 +27,8 @@ impl Peer {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(env::current_exe().unwrap());
         let (ready, is_ready) = sync_channel(2);
-        let hear = move |line| drop(ready.try_send(line));
-        let process = Subprocess::start(command.env(RUN_DIR, dir.path()), hear).unwrap();
+        let on_line = move |line| drop(ready.try_send(line));
+        let process = Subprocess::start(command.env(RUN_DIR, dir.path()), on_line).unwrap();
         assert_eq!(is_ready.recv().unwrap().as_deref(), Some("ready"));
         Self { _process: process, dir }
     }

@@ -45,7 +45,7 @@ impl Listening {
             // SAFETY: the handle is open, and not for overlapped use.
             let done = unsafe { ConnectNamedPipe(self.instance.as_raw_handle(), ptr::null_mut()) };
             let error = Error::last_os_error();
-            // One that has come and gone is told by the first read.
+            // One that has come and gone is reported by the first read.
             let is_here =
                 done != 0 || error.raw_os_error() == Some(ERROR_PIPE_CONNECTED.cast_signed());
             let next = instance(&self.name);

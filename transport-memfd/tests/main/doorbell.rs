@@ -9,7 +9,7 @@ use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
 use bellwire_memfd::poll::wait_readable;
 use bellwire_memfd::prelude::*;
 
-use crate::support::{patience, region, thread_id, wait_until_parked};
+use crate::support::{region, test_deadline, thread_id, wait_until_parked};
 
 #[test]
 fn a_wake_reaches_a_thread_parked_on_a_read_only_map() {
@@ -77,7 +77,7 @@ fn an_eventfd_wakes_and_is_drained() {
             wait_until_parked(parked);
             bell.ring();
         });
-        let ready = wait_readable(&[silent.as_fd(), bell.as_fd()], patience()).unwrap();
+        let ready = wait_readable(&[silent.as_fd(), bell.as_fd()], test_deadline()).unwrap();
         assert!(!ready.is(0) && ready.is(1));
     });
     assert!(bell.drain());
@@ -113,9 +113,9 @@ fn a_signal_does_not_end_a_wait_for_descriptors() {
                 wait_until_parked(parked);
                 let process = std::process::id();
                 // SAFETY: no memory is passed. The thread is alive: it waits for the bell that rings below.
-                let told =
+                let result =
                     unsafe { libc::syscall(libc::SYS_tgkill, process, parked, libc::SIGUSR1) };
-                assert_eq!(told, 0);
+                assert_eq!(result, 0);
             }
             bell.ring();
         });

@@ -17,7 +17,7 @@ use bellwire_memfd::poll;
 use bellwire_memfd::prelude::*;
 
 use crate::child;
-use crate::support::{patience, service};
+use crate::support::{service, test_deadline};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -48,7 +48,7 @@ fn a_client_that_connects_is_accepted() {
     let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
     assert!(endpoint.accept().unwrap().is_none());
     let client = connect(dir.path(), service("a")).unwrap();
-    assert!(poll::wait_readable(&[endpoint.as_fd()], patience()).unwrap().any());
+    assert!(poll::wait_readable(&[endpoint.as_fd()], test_deadline()).unwrap().any());
     let server = endpoint.accept().unwrap().unwrap();
     for fd in [&client, &server] {
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
@@ -96,7 +96,7 @@ fn the_socket_of_a_killed_process_is_stale_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let ready = Endpoint::bind(dir.path(), service("ready")).unwrap();
     let mut child = child::start("endpoint::body_that_serves", dir.path());
-    assert!(poll::wait_readable(&[ready.as_fd()], patience()).unwrap().any());
+    assert!(poll::wait_readable(&[ready.as_fd()], test_deadline()).unwrap().any());
     let find = || {
         let all = list(dir.path()).unwrap();
         all.into_iter().find(|endpoint| endpoint.service == service("crash")).unwrap()

@@ -17,13 +17,13 @@ mod silent;
 use silent::Silent;
 
 /// Less than what waits for the file's server waits.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// In a thread of its own, which may wait for as long as the file is there.
 fn returns<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = channel();
-    thread::spawn(move || tell.send(look()));
-    told.recv_timeout(PATIENCE).expect("it waits for the file's server")
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send(look()));
+    receiver.recv_timeout(TEST_TIMEOUT).expect("it waits for the file's server")
 }
 
 fn is_no_eventfd(fd: OwnedFd) -> bool {

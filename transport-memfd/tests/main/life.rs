@@ -16,7 +16,7 @@ use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{pass, peer, poll};
 
 use crate::child;
-use crate::support::{patience, region, service, thread_id, wait_until_parked};
+use crate::support::{region, service, test_deadline, thread_id, wait_until_parked};
 
 fn state(page: &PeerRegion) -> LifeState {
     life_state(page.word(LIFE_OFFSET).load())
@@ -27,9 +27,9 @@ fn a_killed_process_wakes_threads_parked_on_its_life_word() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::bind(dir.path(), service("life")).unwrap();
     let mut child = child::start("life::body_that_is_killed", dir.path());
-    assert!(poll::wait_readable(&[endpoint.as_fd()], patience()).unwrap().any());
+    assert!(poll::wait_readable(&[endpoint.as_fd()], test_deadline()).unwrap().any());
     let socket = endpoint.accept().unwrap().unwrap();
-    assert!(poll::wait_readable(&[socket.as_fd()], patience()).unwrap().any());
+    assert!(poll::wait_readable(&[socket.as_fd()], test_deadline()).unwrap().any());
     let process = peer::peer_pidfd(socket.as_fd()).unwrap();
     let [fd] = pass::receive(socket.as_fd(), &mut [0; 8], 1).unwrap().expect_handles().unwrap();
     let page = PeerRegion::verify_and_map(fd, PAGE_SIZE).unwrap();
@@ -83,7 +83,7 @@ fn a_thread_that_ends_holding_it_has_died() {
     let life = peer.word(LIFE_OFFSET);
     // A joined thread may still be on its way out of the kernel.
     while life_state(life.load()) == LifeState::Alive {
-        futex_wait_any(&[(life, life.load())], patience());
+        futex_wait_any(&[(life, life.load())], test_deadline());
     }
     assert_eq!(state(&peer), LifeState::Died);
 }
@@ -95,14 +95,14 @@ fn releasing_a_life_word_disarms_it_and_wakes_the_peer() {
     let life = peer.word(LIFE_OFFSET);
     let seen = life.load();
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let parked = scope.spawn(move || {
-            tell.send(thread_id()).unwrap();
+            sender.send(thread_id()).unwrap();
             while life.load() == seen {
                 futex_wait_any(&[(life, seen)], None);
             }
         });
-        wait_until_parked(told.recv().unwrap());
+        wait_until_parked(receiver.recv().unwrap());
         drop(lock);
         parked.join().unwrap();
     });
@@ -191,7 +191,7 @@ fn a_thread_holds_only_as_many_as_the_kernel_would_find() {
     for (n, page) in peers.iter().enumerate().filter(|(n, _)| *n != MAX_PER_THREAD - 1) {
         let life = page.word(LIFE_OFFSET);
         while life_state(life.load()) == LifeState::Alive {
-            futex_wait_any(&[(life, life.load())], patience());
+            futex_wait_any(&[(life, life.load())], test_deadline());
         }
         assert_eq!(life_state(life.load()), LifeState::Died, "number {n}");
     }
@@ -203,10 +203,10 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
     let (mut client, server) = crate::support::links(Doorbell::Futex, Doorbell::Futex);
     let parked = thread_id();
     let woken = std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         scope.spawn(move || {
             let lock = LifeLock::hold(&server.own().page).unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             wait_until_parked(parked);
             // Published before it dies: read first.
             server.own().page.store_u64(Word::Tail.offset(), 16, Ordering::Release);
@@ -214,7 +214,7 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
             // The socket stays open, as in a forked child of the peer's.
             std::mem::forget(server);
         });
-        told.recv().unwrap();
+        receiver.recv().unwrap();
         let park = |tail| Park { tail, head: None, until: None };
         // No ring came for it: the death woke it.
         assert_eq!(client.park(park(0)), Woken::Rung);
@@ -254,7 +254,7 @@ fn life_words_and_robust_mutexes_of_one_thread_are_held_and_released_in_any_orde
         for (at, peer) in peers.iter().enumerate() {
             let life = peer.word(LIFE_OFFSET);
             while life_state(life.load()) == LifeState::Alive {
-                futex_wait_any(&[(life, life.load())], patience());
+                futex_wait_any(&[(life, life.load())], test_deadline());
             }
             let wanted = if order[5] == 2 * at + 1 { LifeState::Died } else { LifeState::Unarmed };
             assert_eq!(state(peer), wanted, "{order:?}, number {at}");

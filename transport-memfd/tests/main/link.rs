@@ -17,7 +17,7 @@ use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
 use crate::child;
-use crate::support::{links, patience, socket_pair, thread_id, wait_until_parked};
+use crate::support::{links, socket_pair, test_deadline, thread_id, wait_until_parked};
 
 const ALL: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
 
@@ -37,14 +37,14 @@ fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
         for (bell, word) in [(Bell::Data, Word::Tail), (Bell::Space, Word::Head)] {
             let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
             let parked = thread_id();
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let (finish, done) = mpsc::channel::<()>();
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     // With a life word the waiter takes no time slices: without a ring it sleeps on.
                     let page = &ringer.own().page;
                     let _life = LifeLock::hold(page).expect("a life word");
-                    tell.send(()).unwrap();
+                    sender.send(()).unwrap();
                     wait_until_parked(parked);
                     ringer.own().store(word, 64, Ordering::Release);
                     ringer.ring(bell);
@@ -52,7 +52,7 @@ fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
                     // Nothing but the ring may end the wait.
                     done.recv().unwrap();
                 });
-                told.recv().unwrap();
+                receiver.recv().unwrap();
                 let park = Park { tail: 0, head: Some(0), until: None };
                 assert_eq!(waiter.park(park), Woken::Rung, "{doorbell:?} {bell:?}");
                 finish.send(()).unwrap();
@@ -261,7 +261,7 @@ fn descriptors_that_come_with_a_ring_are_closed() {
     pass::send(ringer.socket(), &bytes[..len], &[writer.as_fd()]).unwrap();
     drop(writer);
     waiter.acknowledge();
-    assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+    assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn an_empty_message_is_a_violation_and_is_taken_off_the_socket() {
         let why = "it is empty";
         assert_eq!(waiter.fault(), Some(PeerFault::Control { len: 0, fds, why }));
         // None of its descriptors is left anywhere.
-        assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+        assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
         let none = pass::receive(waiter.socket(), &mut [0; MAX_CONTROL], 0).unwrap_err();
         assert_eq!(none, pass::ReceiveError::WouldBlock);
     }

@@ -9,7 +9,7 @@ use bellwire_memfd::{peer, poll, reaper};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child;
-use crate::support::{patience, socket_pair};
+use crate::support::{socket_pair, test_deadline};
 
 fn eventfds(count: usize) -> Vec<Eventfd> {
     (0..count).map(|_| Eventfd::create().unwrap()).collect()
@@ -60,7 +60,7 @@ fn a_descriptor_that_is_not_taken_is_closed() {
     drop(writer);
     drop(pass::receive(b.as_fd(), &mut [0; 8], 1).unwrap());
     // The end of the pipe: the last writer was closed, on the reaper thread.
-    assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+    assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use bellwire_memfd::prelude::*;
 use rustix::io::{Errno, read, write};
 use rustix::net::{SendFlags, send};
 
-use crate::support::{patience, socket_pair};
+use crate::support::{socket_pair, test_deadline};
 
 const EDGE: Interest = Interest::readable(Trigger::Edge);
 const LEVEL: Interest = Interest::readable(Trigger::Level);
@@ -86,11 +86,11 @@ impl Bench {
     }
 }
 
-fn say(socket: &OwnedFd) {
+fn send_byte(socket: &OwnedFd) {
     send(socket, b"x", SendFlags::empty()).unwrap();
 }
 
-fn hear(socket: &OwnedFd) {
+fn read_bytes(socket: &OwnedFd) {
     read(socket, &mut [0; 8]).unwrap();
 }
 
@@ -170,7 +170,7 @@ fn a_ring_ends_a_wait_that_has_begun() {
             scope.spawn(|| {
                 for _ in 0..100 {
                     there.ring();
-                    assert!(wait_readable(&[back.as_fd()], patience()).unwrap().any());
+                    assert!(wait_readable(&[back.as_fd()], test_deadline()).unwrap().any());
                     back.drain();
                 }
             });
@@ -201,9 +201,9 @@ fn a_deleted_source_is_reported_no_more_and_released() {
         let bell = Eventfd::create().unwrap();
         bench.poller.add(ours.as_fd(), 1, LEVEL).unwrap();
         bench.poller.add(bell.as_fd(), 2, EDGE).unwrap();
-        say(&theirs);
+        send_byte(&theirs);
         assert_eq!(bench.readable(), [1]);
-        hear(&ours);
+        read_bytes(&ours);
         assert_eq!(bench.readable(), [0; 0]);
         // Rung and not yet reported.
         bell.ring();
@@ -246,7 +246,7 @@ fn a_number_that_is_used_again_is_another_descriptor() {
         for token in 0..100 {
             let (ours, theirs) = socket_pair();
             bench.poller.add(ours.as_fd(), token, LEVEL).unwrap();
-            say(&theirs);
+            send_byte(&theirs);
             let token = if token % 2 == 0 {
                 token
             } else {
@@ -264,7 +264,7 @@ fn a_changed_interest_holds_at_once_and_hang_ups_are_always_reported() {
     each(|bench| {
         let (ours, theirs) = socket_pair();
         bench.poller.add(ours.as_fd(), 1, LEVEL).unwrap();
-        say(&theirs);
+        send_byte(&theirs);
         assert_eq!(bench.readable(), [1]);
         bench.poller.modify(ours.as_fd(), 2, NOT_READABLE).unwrap();
         assert_eq!(bench.poll(), [], "what can be read is not asked for");
@@ -277,7 +277,7 @@ fn a_changed_interest_holds_at_once_and_hang_ups_are_always_reported() {
             let event = bench.one();
             assert!(event.token == 4 && event.hung_up && !event.readable, "{event:?}");
         }
-        hear(&ours);
+        read_bytes(&ours);
     });
 }
 
@@ -346,17 +346,17 @@ fn thousands_of_events_at_once_are_all_reported_and_edges_only_once() {
             bells.iter().for_each(|bell| {
                 bell.ring();
             });
-            let mut told = vec![0; MANY];
-            while told.contains(&0) {
+            let mut reported = vec![0; MANY];
+            while reported.contains(&0) {
                 for event in bench.wait(Some(Duration::from_secs(60))) {
-                    told[place(&event)] += 1;
+                    reported[place(&event)] += 1;
                     if event.token % 2 == 1 {
                         bells[place(&event)].drain();
                     }
                 }
             }
-            let edges = told.iter().step_by(2).filter(|count| **count != 1).count();
-            assert!(edges < MANY / 10, "round {round}: {edges} edges were told again");
+            let edges = reported.iter().step_by(2).filter(|count| **count != 1).count();
+            assert!(edges < MANY / 10, "round {round}: {edges} edges were reported again");
             // Repeated reports, caused by a full queue, come to an end.
             while !bench.poll().is_empty() {}
         }

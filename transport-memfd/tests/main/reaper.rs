@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwire_memfd::{pass, poll, reaper};
 
-use crate::support::{patience, socket_pair};
+use crate::support::{socket_pair, test_deadline};
 
 #[test]
 fn a_lingering_socket_does_not_block_the_reaper() {
@@ -13,7 +13,7 @@ fn a_lingering_socket_does_not_block_the_reaper() {
     // What comes after it is closed too.
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     reaper::reap(writer);
-    assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+    assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
 }
 
 /// It is unread on another socket, and would be closed with that socket.
@@ -30,7 +30,7 @@ fn a_queued_lingering_socket_does_not_block_the_reaper() {
         reaper::reap(queue);
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         reaper::reap(writer);
-        assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+        assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
     }
 }
 

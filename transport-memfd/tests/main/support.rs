@@ -12,7 +12,7 @@ use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// A test that waits longer than this hangs; nothing is measured with it.
-pub(crate) fn patience() -> Option<Instant> {
+pub(crate) fn test_deadline() -> Option<Instant> {
     Some(clock::now().after(Duration::from_secs(60)))
 }
 

@@ -13,7 +13,7 @@ use crate::child::{self, Running};
 use crate::conformance::until;
 use crate::handles::counted;
 use crate::session::{Listens, accepted, connected, lanes, link_with, ring, sealed};
-use crate::support::patience;
+use crate::support::test_deadline;
 
 /// How far the peer goes before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ fn passed(link: &Link) {
 fn kill(link: &mut Link, child: &mut Running) {
     child.kill();
     let tail = link.peer().load(Word::Tail, Ordering::Acquire);
-    let parked = || link.park(Park { tail, head: None, until: patience() });
+    let parked = || link.park(Park { tail, head: None, until: test_deadline() });
     let ended = std::iter::repeat_with(parked).find(|woken| *woken != Woken::Rung);
     assert_eq!(ended, Some(Woken::PeerGone));
     assert_eq!(link.fault(), None, "a death is no violation");

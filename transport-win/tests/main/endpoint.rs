@@ -18,7 +18,7 @@ use windows_sys::Win32::System::Pipes::{CreateNamedPipeW, PIPE_TYPE_MESSAGE};
 
 use crate::child;
 use crate::support::{
-    accept, bind, connect, connect_when_there, is_ready, patience, ready, receive, service,
+    accept, bind, connect, connect_when_there, is_ready, ready, receive, service, test_deadline,
     try_bind,
 };
 
@@ -109,13 +109,13 @@ fn a_service_without_a_server_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_owned(), dir.path().join("missing")] {
         let error =
-            endpoint::connect_trusting(&path, service("none"), &[], patience()).unwrap_err();
+            endpoint::connect_trusting(&path, service("none"), &[], test_deadline()).unwrap_err();
         assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
     }
     let endpoint = bind(dir.path(), "gone");
     drop(endpoint);
     let error =
-        endpoint::connect_trusting(dir.path(), service("gone"), &[], patience()).unwrap_err();
+        endpoint::connect_trusting(dir.path(), service("gone"), &[], test_deadline()).unwrap_err();
     assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
 }
 
@@ -126,7 +126,7 @@ fn a_stop_ends_a_wait_for_clients_without_a_connection() {
     let stop = Event::create().unwrap();
     std::thread::scope(|scope| {
         let handles = [endpoint.as_handle(), stop.as_handle()];
-        let waiter = scope.spawn(move || poll::wait(&handles, patience()));
+        let waiter = scope.spawn(move || poll::wait(&handles, test_deadline()));
         stop.ring();
         assert_eq!(waiter.join().unwrap(), Ok(Some(1)));
     });

@@ -15,7 +15,7 @@ use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 
 /// A test that waits longer than this hangs; nothing is measured with it.
-pub(crate) fn patience() -> Option<Instant> {
+pub(crate) fn test_deadline() -> Option<Instant> {
     Some(clock::now().after(Duration::from_secs(60)))
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn link_over(channel: Channel) -> Link {
 
 /// Waits for a handle; false when it takes too long.
 pub(crate) fn ready(handle: BorrowedHandle<'_>) -> bool {
-    poll::wait(&[handle], patience()).unwrap().is_some()
+    poll::wait(&[handle], test_deadline()).unwrap().is_some()
 }
 
 /// Waits for a message.

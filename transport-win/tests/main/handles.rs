@@ -24,8 +24,8 @@ fn count() -> u32 {
     // SAFETY: a pseudo-handle, always valid.
     let me = unsafe { GetCurrentProcess() };
     // SAFETY: `count` is a live local.
-    let told = unsafe { GetProcessHandleCount(me, &mut count) };
-    if told != 0 && count > 0 {
+    let result = unsafe { GetProcessHandleCount(me, &mut count) };
+    if result != 0 && count > 0 {
         return count;
     }
     // A system that does not count them: look at each number.
@@ -40,18 +40,18 @@ fn count() -> u32 {
 /// Runs `body` a few times and compares. The first time is for what is made once.
 pub(crate) fn counted(mut body: impl FnMut()) {
     body();
-    let settle = || {
+    let count_when_idle = || {
         while reaper::backlog() > 0 {
             std::thread::yield_now();
         }
         count()
     };
-    let before = settle();
+    let before = count_when_idle();
     assert!(before > 0);
     for _ in 0..5 {
         body();
     }
-    assert_eq!(settle(), before, "handles open after five rounds");
+    assert_eq!(count_when_idle(), before, "handles open after five rounds");
 }
 
 macro_rules! counted {

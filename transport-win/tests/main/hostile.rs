@@ -20,7 +20,7 @@ use windows_sys::Win32::System::Memory::{
 
 use crate::region::{duplicate, section};
 use crate::session::{lanes, sealed};
-use crate::support::{Pair, is_ready, pair, patience};
+use crate::support::{Pair, is_ready, pair, test_deadline};
 
 /// A message of 5000 bytes, as an honest peer attaches it.
 const LEN: u64 = 5000;
@@ -79,8 +79,11 @@ impl Switching {
         Self { announced: Some(next()), record: next(), lane, count: 1 }
     }
 
-    /// Tells it to the other end, and what that says to it.
-    fn told(&self, [rogue, victim]: &mut [(Link, Lanes); 2]) -> Result<(), FollowError> {
+    /// Sends it to the other end, and returns how that receives it.
+    fn received_by_victim(
+        &self,
+        [rogue, victim]: &mut [(Link, Lanes); 2],
+    ) -> Result<(), FollowError> {
         let (link, lanes) = rogue;
         if let Some(announced) = self.announced {
             send(link, &Message::Lane(announced), &vec![self.lane.as_handle(); self.count]);
@@ -100,7 +103,7 @@ fn is_a_violation(why: &str, alter: impl Fn(&mut Switching)) {
     for mut ends in ends() {
         let mut switching = Switching::honest();
         alter(&mut switching);
-        let Err(FollowError::Peer(fault)) = switching.told(&mut ends) else {
+        let Err(FollowError::Peer(fault)) = switching.received_by_victim(&mut ends) else {
             panic!("it was believed")
         };
         assert!(names(fault, why), "{fault:?}");
@@ -120,7 +123,7 @@ fn names(fault: PeerFault, why: &str) -> bool {
 fn an_honest_switch_of_the_same_making_is_followed() {
     // Or the tests below would show nothing.
     for mut ends in ends() {
-        assert_eq!(Switching::honest().told(&mut ends), Ok(()));
+        assert_eq!(Switching::honest().received_by_victim(&mut ends), Ok(()));
     }
 }
 
@@ -185,7 +188,7 @@ fn more_lanes_than_may_be_outstanding() {
             let epoch = Epoch { number, size: Geometry::DEFAULT };
             send(&rogue, &Message::Lane(epoch), &[memory(epoch.size.size()).as_handle()]);
         }
-        let woken = victim.park(Park { tail: 0, head: None, until: patience() });
+        let woken = victim.park(Park { tail: 0, head: None, until: test_deadline() });
         assert_eq!(woken, Woken::PeerGone);
         assert!(victim.fault().is_some_and(|fault| names(fault, "too many lanes")));
     }
@@ -204,7 +207,7 @@ impl Passing {
         Self { announced, memory: memory(8192), count: 1 }
     }
 
-    fn told(
+    fn received_by_victim(
         &self,
         [(rogue, _), (victim, _)]: &mut [(Link, Lanes); 2],
     ) -> Result<usize, FollowError> {
@@ -221,7 +224,7 @@ fn is_no_message(why: &str, alter: impl Fn(&mut Passing)) {
     for mut ends in ends() {
         let mut passing = Passing::honest();
         alter(&mut passing);
-        let Err(FollowError::Peer(fault)) = passing.told(&mut ends) else {
+        let Err(FollowError::Peer(fault)) = passing.received_by_victim(&mut ends) else {
             panic!("it was believed")
         };
         assert!(names(fault, why), "{fault:?}");
@@ -231,7 +234,7 @@ fn is_no_message(why: &str, alter: impl Fn(&mut Passing)) {
 #[test]
 fn an_honest_message_of_the_same_making_is_taken() {
     for mut ends in ends() {
-        assert_eq!(Passing::honest().told(&mut ends), Ok(5000));
+        assert_eq!(Passing::honest().received_by_victim(&mut ends), Ok(5000));
     }
 }
 

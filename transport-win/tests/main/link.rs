@@ -21,10 +21,10 @@ use bellwire_win::watch::Watchers;
 use crate::child;
 use crate::exchange::link_over;
 use crate::session::{Listens, Session, lanes, sealed};
-use crate::support::{accept, bind, connect, is_ready, links, links_of, patience, ready};
+use crate::support::{accept, bind, connect, is_ready, links, links_of, ready, test_deadline};
 
 fn until_data(tail: u64) -> Park {
-    Park { tail, head: None, until: patience() }
+    Park { tail, head: None, until: test_deadline() }
 }
 
 fn no_longer(park: Park) -> Park {
@@ -44,7 +44,7 @@ fn a_ring_wakes_a_parked_thread_for_data_and_space() {
                 // Nothing but the ring may end the wait.
                 done.recv().unwrap();
             });
-            let park = Park { tail: 0, head: Some(0), until: patience() };
+            let park = Park { tail: 0, head: Some(0), until: test_deadline() };
             assert_eq!(waiter.park(park), Woken::Rung, "{bell:?}");
             finish.send(()).unwrap();
         });
@@ -168,7 +168,7 @@ fn memory_without_a_record_hides_neither_rings_nor_deadlines() {
 
 #[test]
 fn memory_is_available_with_its_record() {
-    // The end of a read is told to the thread that started it, which may be late: here it makes no system call.
+    // The end of a read is reported to the thread that started it, which may be late: here it makes no system call.
     for to_server in [true, false] {
         let (server, client) = links();
         let (sender, mut receiver) = if to_server { (client, server) } else { (server, client) };
@@ -218,7 +218,7 @@ fn an_event_loop_waits_for_rings_and_death() {
         assert!(!is_polled(&waiter, is_ready));
     }
     drop(ringer);
-    assert!(is_polled(&waiter, ready), "the end is told");
+    assert!(is_polled(&waiter, ready), "the end is reported");
     waiter.acknowledge();
     assert!(is_polled(&waiter, ready), "a peer that is gone stays so");
 }
@@ -230,7 +230,7 @@ fn a_watcher_wakes_when_the_board_moves() {
     let seen = PeerRegion::verify_and_map(section, PAGE_SIZE).unwrap();
     std::thread::scope(|scope| {
         let (waiter, seen) = (&mut waiter, &seen);
-        let watcher = scope.spawn(move || waiter.watch(seen, 128, 0, patience()));
+        let watcher = scope.spawn(move || waiter.watch(seen, 128, 0, test_deadline()));
         // Rung for something else first.
         ringer.ring(Bell::Data);
         board.store_u64(128, 1, Ordering::Release);
@@ -266,13 +266,13 @@ fn two_processes_call_each_other_parked_and_spinning() {
             if drive.try_reply(&mut buffer).unwrap().is_some() {
                 answered += 1;
             } else {
-                drive.wait_for_room(&mut Deadline::at(patience().unwrap())).unwrap();
+                drive.wait_for_room(&mut Deadline::at(test_deadline().unwrap())).unwrap();
             }
         }
         let _ = request;
     }
     while drive.in_flight() > 0 {
-        drive.wait_for_reply(&mut Deadline::at(patience().unwrap()), &mut buffer).unwrap();
+        drive.wait_for_reply(&mut Deadline::at(test_deadline().unwrap()), &mut buffer).unwrap();
         answered += 1;
     }
     assert_eq!(answered, 1000);
@@ -350,7 +350,7 @@ fn publishing_wakes_all_watchers_and_those_that_joined_too_late() {
     let (board, section) = OwnRegion::create("board", PAGE_SIZE, |_| {}).unwrap();
     let seen = PeerRegion::verify_and_map(section, PAGE_SIZE).unwrap();
     let watchers = Watchers::default();
-    let until_moved = |from| waiter.watch(&seen, 128, from, patience());
+    let until_moved = |from| waiter.watch(&seen, 128, from, test_deadline());
     // Published after the waiter looked at the word, and before it was counted.
     board.store_u64(128, 1, Ordering::Release);
     watchers.wake(&board, 128);

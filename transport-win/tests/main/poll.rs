@@ -5,7 +5,7 @@ use bellwire_win::doorbell::Event;
 use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
 use bellwire_win::prelude::*;
 
-use crate::support::patience;
+use crate::support::test_deadline;
 
 const EDGE: Interest = Interest::readable(Trigger::Edge);
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -23,17 +23,17 @@ fn the_first_of_several_handles_is_reported() {
     let handles = events.each_ref().map(AsHandle::as_handle);
     events[2].ring();
     events[1].ring();
-    assert_eq!(poll::wait(&handles, patience()), Ok(Some(1)));
-    assert_eq!(poll::wait(&handles, patience()), Ok(Some(2)));
+    assert_eq!(poll::wait(&handles, test_deadline()), Ok(Some(1)));
+    assert_eq!(poll::wait(&handles, test_deadline()), Ok(Some(2)));
 }
 
 #[test]
 fn more_handles_than_one_wait_takes_are_an_error() {
     let event = Event::create().unwrap();
     let handles = vec![event.as_handle(); poll::MAX_HANDLES + 1];
-    assert!(poll::wait(&handles, patience()).is_err());
+    assert!(poll::wait(&handles, test_deadline()).is_err());
     event.ring();
-    assert_eq!(poll::wait(&handles[..poll::MAX_HANDLES], patience()), Ok(Some(0)));
+    assert_eq!(poll::wait(&handles[..poll::MAX_HANDLES], test_deadline()), Ok(Some(0)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bellwire_win::link::Link;
 use bellwire_win::prelude::*;
 
 use crate::session::{Listens, Session, answer, lanes, link_with, request, ring, sealed};
-use crate::support::patience;
+use crate::support::test_deadline;
 
 #[test]
 fn both_lanes_grow_and_nothing_is_lost() {
@@ -39,7 +39,7 @@ fn a_lane_grows_while_requests_are_in_flight() {
         let mut next = left.next();
         while next.is_some() || !sent.is_empty() {
             let submitted = next.as_deref().map(|request| drive.submit(request));
-            let until = &mut Deadline::at(patience().unwrap());
+            let until = &mut Deadline::at(test_deadline().unwrap());
             match submitted {
                 Some(Ok(ticket)) => {
                     sent.push_back((ticket, answer(&next.take().unwrap())));
@@ -92,7 +92,7 @@ fn take_answers(link: &mut Link, lanes: &mut Lanes, count: u64, len: usize) {
             let (armed, wake) = lanes.arm(link.own(), link.peer(), false).unwrap();
             ring(link, wake);
             if let bellwire_core::lane::Armed::Sleep { tail, head } = armed {
-                link.park(Park { tail, head, until: patience() });
+                link.park(Park { tail, head, until: test_deadline() });
             }
             lanes.disarm(link.own());
             continue;
@@ -159,7 +159,7 @@ fn a_trim_shrinks_both_lanes_and_leaves_messages_in_flight_intact() {
         let mut session = Session::open(listens);
         let mut buffer = Vec::new();
         for round in 1..=5 {
-            let until = &mut Deadline::at(patience().unwrap());
+            let until = &mut Deadline::at(test_deadline().unwrap());
             let large = session.drive.submit(&request(50_000)).unwrap();
             session.drive.trim().unwrap();
             assert!(!session.drive.is_trimmed());
@@ -190,7 +190,7 @@ fn messages_travel_in_memory_of_their_own_both_ways() {
                 .unwrap();
             drop(sealed);
             let small = drive.submit(&[7]).unwrap();
-            let until = &mut Deadline::at(patience().unwrap());
+            let until = &mut Deadline::at(test_deadline().unwrap());
             let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, reply.attached), (ticket, true));
             let (attachment, map) = drive.port_mut().take_attachment(ticket.id()).unwrap();
@@ -221,7 +221,7 @@ fn many_messages_wait_for_their_turn() {
         }
         let mut buffer = Vec::new();
         for ticket in tickets {
-            let until = &mut Deadline::at(patience().unwrap());
+            let until = &mut Deadline::at(test_deadline().unwrap());
             let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, reply.attached), (ticket, true));
             let (_, map) = drive.port_mut().take_attachment(ticket.id()).unwrap();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::child::{self, Running};
 use crate::exchange::link_over;
-use crate::support::{accept, bind, connect, connect_when_there, patience};
+use crate::support::{accept, bind, connect, connect_when_there, test_deadline};
 
 /// Which process has the server's end of the pipe, whose doing all handles cross by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Session {
     pub(crate) fn call(&mut self, request: &[u8]) {
         let mut buffer = Vec::new();
         let ticket = self.drive.submit(request).unwrap();
-        let until = &mut Deadline::at(patience().unwrap());
+        let until = &mut Deadline::at(test_deadline().unwrap());
         let reply = self.drive.wait_for_reply(until, &mut buffer).unwrap();
         assert_eq!((reply.ticket, reply.attached), (ticket, false));
         assert!(buffer[..reply.len] == answer(request), "{} bytes", request.len());

@@ -16,7 +16,7 @@ use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 
-pub(crate) use crate::exchange::{patience, ready, receive};
+pub(crate) use crate::exchange::{ready, receive, test_deadline};
 
 pub(crate) fn service(name: &str) -> ServiceName {
     name.parse().unwrap()
@@ -44,12 +44,12 @@ pub(crate) fn bind(run_dir: &Path, name: &str) -> Endpoint {
 }
 
 pub(crate) fn connect(run_dir: &Path, name: &str) -> Channel {
-    endpoint::connect_trusting(run_dir, service(name), &[], patience()).unwrap()
+    endpoint::connect_trusting(run_dir, service(name), &[], test_deadline()).unwrap()
 }
 
 /// Connects as soon as somebody serves it.
 pub(crate) fn connect_when_there(run_dir: &Path, name: &str) -> Channel {
-    let limit = patience();
+    let limit = test_deadline();
     loop {
         match endpoint::connect_trusting(run_dir, service(name), &[], limit) {
             Ok(channel) => return channel,
