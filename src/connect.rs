@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::board::Board;
 use crate::control::{self, ControlMessage};
+use crate::error::of_transport;
 use crate::trace::{self, ClientTrace};
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, Endpoint};
@@ -296,7 +297,7 @@ impl LocalMemory {
     fn make(hello: &Hello) -> Result<Self, ConnectError> {
         let pid = std::process::id().into();
         let memory = make_memory(Role::Client, hello.service, pid, hello.lane, None)
-            .map_err(|error| failed("make this end's memory", error.to_string()))?;
+            .map_err(failed("make this end's memory"))?;
         let event = match hello.doorbell {
             Doorbell::Eventfd => Some(Event::create().map_err(system(MAKE_EVENT))?),
             _ => None,
@@ -383,26 +384,26 @@ fn check_provider(credentials: &Credentials, trusted: &[User]) -> Result<(), Con
     let why = format!(
         "it runs as {user}, which is neither this user, nor the system's, nor one of the trusted users"
     );
-    Err(ConnectError::Impostor { why: why.into() })
+    Err(ConnectError::Impostor { source: why.into() })
 }
 
-fn protocol(why: impl std::fmt::Display) -> ConnectError {
-    ConnectError::Protocol { why: why.to_string().into() }
+fn protocol(source: impl Into<Box<dyn Error + Send + Sync>>) -> ConnectError {
+    ConnectError::Protocol { source: source.into() }
 }
 
 pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ConnectError {
     move |error| ConnectError::System { doing, source: error.into() }
 }
 
-/// A system call failed for a reason that has a text of its own.
-fn failed(doing: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> ConnectError {
-    ConnectError::System { doing, source: io::Error::other(error) }
+/// A system call of the transport failed.
+fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> ConnectError {
+    move |error| system(doing)(of_transport(error))
 }
 
 fn unverified(error: VerifyError) -> ConnectError {
     match error {
         VerifyError::System { source } => system("map the provider's memory")(source),
-        error => protocol(error),
+        error => protocol(of_transport(error)),
     }
 }
 
@@ -411,15 +412,15 @@ fn unverified(error: VerifyError) -> ConnectError {
 fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
     match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),
-        Err(error) => Err(failed("send to the provider", error)),
+        Err(error) => Err(failed("send to the provider")(error)),
     }
 }
 
 fn unreceived(error: ReceiveError) -> ConnectError {
     match error {
         ReceiveError::Closed => ConnectError::Closed,
-        error if error.is_local() => failed("receive from the provider", error),
-        error => protocol(error),
+        error if error.is_local() => failed("receive from the provider")(error),
+        error => protocol(of_transport(error)),
     }
 }
 
@@ -444,8 +445,8 @@ impl From<endpoint::ConnectError> for ConnectError {
         match error {
             endpoint::ConnectError::Absent { .. } => Self::Absent,
             endpoint::ConnectError::Busy { .. } => Self::Busy,
-            error if error.is_impostor() => Self::Impostor { why: error.to_string().into() },
-            error => failed("connect", error),
+            error if error.is_impostor() => Self::Impostor { source: error.into() },
+            error => failed("connect")(error),
         }
     }
 }

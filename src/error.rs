@@ -1,4 +1,6 @@
-use std::io;
+use std::error::Error;
+use std::sync::Arc;
+use std::{io, iter};
 
 use bellwire_core::call::SubmitError;
 use bellwire_core::drive::CallFailed;
@@ -12,6 +14,9 @@ use crate::transport::{Os, prelude::*};
 
 /// Why a call failed. Each variant reports [who is at fault](CallError::fault) and [whether the handler may have
 /// run](CallError::executed).
+///
+/// The text of each error of this crate includes those of its [sources](Error::source): print the error alone, and look
+/// among the sources for what a program has to tell apart, such as the [`io::Error`] of a system call.
 ///
 /// ```
 /// use bellwire::{CallError, Client, Executed, Fault};
@@ -53,14 +58,12 @@ pub enum CallError {
         theirs: Versions,
     },
     /// The session could not be opened for another reason.
-    #[error("no session with {service:?}: {reason}")]
+    #[error("no session with {service:?}: {source}")]
     Connect {
         /// The service.
         service: ServiceName,
-        /// The kind of failure.
-        kind: ErrorKind,
-        /// What happened, as a message for the operator.
-        reason: Box<str>,
+        /// What happened. A client whose retry is not due yet reports the same error again.
+        source: Arc<ConnectError>,
     },
     /// The request exceeds a [limit](crate::Limits) of either end. The session stays usable.
     #[error("a request of {len} bytes is above {owner} limit of {limit} bytes")]
@@ -163,7 +166,7 @@ impl CallError {
                 ErrorKind::Incompatible
             }
             Self::Refused { .. } => ErrorKind::Refused,
-            Self::Connect { kind, .. } => *kind,
+            Self::Connect { source, .. } => source.kind(),
             Self::TooLarge { .. } | Self::TooManyItems { .. } => ErrorKind::TooLarge,
             Self::Short { .. } => ErrorKind::System,
             Self::WouldBlock => ErrorKind::WouldBlock,
@@ -355,16 +358,16 @@ pub enum ConnectError {
         theirs: Versions,
     },
     /// The listener is not trusted: it is another user's process, or not Bellwire.
-    #[error("the process listening there is not a trusted provider: {why}")]
+    #[error("the process listening there is not a trusted provider: {source}")]
     Impostor {
         /// The reason.
-        why: Box<str>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The provider violated the handshake, or its memory is invalid.
-    #[error("the provider violated the handshake: {why}")]
+    #[error("the provider violated the handshake: {source}")]
     Protocol {
         /// The reason.
-        why: Box<str>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The provider did not answer in time.
     #[error("the provider did not answer in time")]
@@ -441,18 +444,18 @@ pub enum ServeError {
     )]
     Forked,
     /// A socket that the service manager handed over cannot be served at.
-    #[error("cannot serve at a socket that was handed over: {why}")]
+    #[error("cannot serve at a socket that was handed over: {source}")]
     Inherited {
         /// The reason, and what to do.
-        why: Box<str>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The endpoint could not be created.
-    #[error("cannot open the endpoint of {service:?}: {why}")]
+    #[error("cannot open the endpoint of {service:?}: {source}")]
     Endpoint {
         /// The service.
         service: ServiceName,
         /// The reason, and what to do.
-        why: Box<str>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A system call failed.
     #[error("{doing}: {source}")]
@@ -503,6 +506,26 @@ pub enum PublishError {
     /// This process was forked from the one that serves; it cannot publish.
     #[error("the publisher belongs to the process that this one was forked from")]
     Forked,
+}
+
+/// A transport's error above the system's own, which is an [`io::Error`] here: each transport has another type for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct OfTransport {
+    text: String,
+    source: io::Error,
+}
+
+/// Returns a transport's error with the kind of the system's own, if that is among its sources.
+pub(crate) fn of_transport(error: impl Error + Send + Sync + 'static) -> io::Error {
+    let mut sources = iter::successors(error.source(), |&error| error.source());
+    match sources.find_map(|source| source.downcast_ref::<<Os as Platform>::Error>()) {
+        Some(source) => {
+            let (text, source) = (error.to_string(), io::Error::from(*source));
+            io::Error::new(source.kind(), OfTransport { text, source })
+        }
+        None => io::Error::other(error),
+    }
 }
 
 #[cfg(test)]

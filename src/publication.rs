@@ -1,6 +1,5 @@
 //! What one service has published: its board, its broadcast ring, and the newest snapshot.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
@@ -9,6 +8,7 @@ use bellwire_core::{Geometry, Limits, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::broadcast::{OwnRing, PassedRing};
+use crate::error::of_transport;
 use crate::trace;
 use crate::trace::delivery::{PublisherTrace, begins};
 use crate::transport::doorbell::Event;
@@ -390,5 +390,5 @@ pub(crate) fn limits_for(len: u64, limits: Limits) -> Limits {
 }
 
 fn failed(len: usize, error: impl std::error::Error + Send + Sync + 'static) -> PublishError {
-    PublishError::System { len, source: io::Error::other(error) }
+    PublishError::System { len, source: of_transport(error) }
 }

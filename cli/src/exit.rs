@@ -204,7 +204,7 @@ mod tests {
         assert!(late.contains("stopped or busy") && !late.contains("--trust"), "{late}");
         let system = ConnectError::System { doing: "connect", source: io::Error::other("full") };
         assert!(Failure::from(&system).next.unwrap_or_default().contains("bellwire doctor"));
-        let impostor = ConnectError::Impostor { why: "it is nobody's".into() };
+        let impostor = ConnectError::Impostor { source: "it is nobody's".into() };
         assert!(Failure::from(&impostor).next.unwrap_or_default().contains("--trust"));
     }
 

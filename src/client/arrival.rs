@@ -1,14 +1,15 @@
 //! Waiting for a provider that is not there yet.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::wire::RefuseCode;
-use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
+use bellwire_core::{Executed, Instant, ServiceName};
 
 use super::{Client, Phase};
 use crate::cache::earlier;
-use crate::connect::Progress;
+use crate::connect::{Progress, system};
 use crate::transport::arrivals::Arrivals;
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
@@ -61,7 +62,7 @@ impl<S: Service> Client<S> {
             let until = self.retry_due().map_or(deadline, |due| due.min(deadline));
             let waited = self.cancel.wait_or_bell(Some(arrivals.as_object()), Some(until));
             self.check_cancel()?;
-            waited.map_err(|error| unwatched(self.contract.service, &error))?;
+            waited.map_err(|error| unwatched(self.contract.service, error))?;
         }
         self.ready()
     }
@@ -109,10 +110,10 @@ impl<S: Service> Client<S> {
         if self.arrivals.is_none() {
             let arrivals = Arrivals::watch(self.run_dir.path());
             self.arrivals =
-                Some(arrivals.map_err(|error| unwatched(self.contract.service, &error))?);
+                Some(arrivals.map_err(|error| unwatched(self.contract.service, error))?);
             self.backoff.succeeded();
         }
-        self.take_arrivals().map_err(|error| unwatched(self.contract.service, &error))
+        self.take_arrivals().map_err(|error| unwatched(self.contract.service, error))
     }
 
     /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Fails when
@@ -137,7 +138,7 @@ impl<S: Service> Client<S> {
     /// may listen still.
     pub(crate) fn retry_due(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Without(ConnectError::Absent) if !self.is_paused() => None,
+            Phase::Without(None) if !self.is_paused() => None,
             _ => self.next_try(),
         }
     }
@@ -173,15 +174,13 @@ impl<S: Service> Client<S> {
 
 /// Returns whether a provider that comes up would make a difference: there is none, or it is leaving.
 pub(crate) fn is_absent(error: &CallError) -> bool {
-    matches!(
-        error,
-        CallError::Absent { .. }
-            | CallError::Refused { code: RefuseCode::Stopping, .. }
-            | CallError::Connect { kind: ErrorKind::PeerGone, .. }
-    )
+    match error {
+        CallError::Absent { .. } | CallError::Refused { code: RefuseCode::Stopping, .. } => true,
+        CallError::Connect { source, .. } => matches!(**source, ConnectError::Closed),
+        _ => false,
+    }
 }
 
-pub(crate) fn unwatched(service: ServiceName, error: &io::Error) -> CallError {
-    let reason = format!("cannot wait for the provider: {error}").into();
-    CallError::Connect { service, kind: ErrorKind::System, reason }
+pub(crate) fn unwatched(service: ServiceName, error: io::Error) -> CallError {
+    CallError::Connect { service, source: Arc::new(system("cannot wait for the provider")(error)) }
 }

@@ -109,8 +109,8 @@ pub enum State {
 
 #[derive(Debug)]
 enum Phase<S: Service> {
-    /// No session, with the reason.
-    Without(ConnectError),
+    /// No session; `None`: nobody provides the service.
+    Without(Option<Arc<ConnectError>>),
     Connecting(Box<Connecting>),
     Ready(Box<Session<S>>),
 }
@@ -146,7 +146,7 @@ impl<S: Service> Client<S> {
         Self {
             run_dir: run_dir.clone(),
             contract,
-            phase: Phase::Without(ConnectError::Absent),
+            phase: Phase::Without(None),
             backoff: Backoff::of(config.backoff),
             deferrals: 0,
             immediate_retry_used: false,
@@ -187,17 +187,19 @@ impl<S: Service> Client<S> {
         match &self.phase {
             Phase::Ready(_) => State::Ready,
             Phase::Connecting(_) => State::Connecting,
-            // A provider that closes during the handshake is dying or stopping: the next listener is another process.
-            Phase::Without(ConnectError::Absent | ConnectError::Closed) => State::Absent,
-            Phase::Without(ConnectError::Refused { code, reason }) => {
-                State::Refused { code: *code, reason: reason.clone() }
-            }
-            Phase::Without(ConnectError::Incompatible { ours, theirs }) => {
-                State::Incompatible { ours: *ours, theirs: *theirs }
-            }
-            Phase::Without(error) => {
-                State::Failed { kind: error.kind(), reason: error.to_string().into() }
-            }
+            Phase::Without(error) => match error.as_deref() {
+                // A provider that closes during the handshake is dying or stopping: the next listener is another process.
+                None | Some(ConnectError::Closed) => State::Absent,
+                Some(ConnectError::Refused { code, reason }) => {
+                    State::Refused { code: *code, reason: reason.clone() }
+                }
+                Some(ConnectError::Incompatible { ours, theirs }) => {
+                    State::Incompatible { ours: *ours, theirs: *theirs }
+                }
+                Some(error) => {
+                    State::Failed { kind: error.kind(), reason: error.to_string().into() }
+                }
+            },
         }
     }
 
@@ -409,10 +411,10 @@ impl<S: Service> Client<S> {
     pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
         self.check_owner()?;
         self.advance(Os::now());
-        match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
+        match std::mem::replace(&mut self.phase, Phase::Without(None)) {
             Phase::Ready(session) => Ok(Some(*session)),
             Phase::Without(error) => {
-                let why = self.no_session(&error);
+                let why = self.no_session(error.as_ref());
                 self.phase = Phase::Without(error);
                 Err(why)
             }
@@ -476,25 +478,24 @@ impl<S: Service> Client<S> {
         self.left += 1;
         self.deferrals = 0;
         self.cancel.lock().session = None;
-        self.phase = Phase::Without(ConnectError::Absent);
+        self.phase = Phase::Without(None);
     }
 
     /// Takes one step. Blocks only while the provider's backlog is full, until `patience`.
     fn advance(&mut self, patience: Instant) {
         let now = Os::now();
-        let progress =
-            match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
-                Phase::Ready(session) => {
-                    self.phase = Phase::Ready(session);
-                    return;
-                }
-                Phase::Without(error) if !self.backoff.is_due(now) => {
-                    self.phase = Phase::Without(error);
-                    return;
-                }
-                Phase::Connecting(connecting) => connecting.advance(),
-                Phase::Without(_) => self.dial(patience).and_then(Connecting::advance),
-            };
+        let progress = match std::mem::replace(&mut self.phase, Phase::Without(None)) {
+            Phase::Ready(session) => {
+                self.phase = Phase::Ready(session);
+                return;
+            }
+            Phase::Without(error) if !self.backoff.is_due(now) => {
+                self.phase = Phase::Without(error);
+                return;
+            }
+            Phase::Connecting(connecting) => connecting.advance(),
+            Phase::Without(_) => self.dial(patience).and_then(Connecting::advance),
+        };
         let progress = match progress {
             // Whoever listened stops, or was killed: its successor may listen already.
             Err(error)
@@ -537,7 +538,8 @@ impl<S: Service> Client<S> {
                     self.backoff.failed(now);
                 }
                 self.backlog_rejections += u64::from(is_full);
-                self.phase = Phase::Without(error);
+                let is_absent = matches!(error, ConnectError::Absent);
+                self.phase = Phase::Without((!is_absent).then(|| Arc::new(error)));
             }
         }
     }
@@ -559,11 +561,13 @@ impl<S: Service> Client<S> {
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
                 // The provider's backlog is full, and the kernel has had it wait for room.
-                Phase::Without(ConnectError::Busy) if Os::now() < deadline => {
+                Phase::Without(Some(error))
+                    if matches!(**error, ConnectError::Busy) && Os::now() < deadline =>
+                {
                     self.check_cancel()?;
                     continue;
                 }
-                Phase::Without(error) => return Err(self.no_session(error)),
+                Phase::Without(error) => return Err(self.no_session(error.as_ref())),
                 Phase::Connecting(connecting) => connecting,
             };
             if Os::now() >= deadline {
@@ -574,24 +578,22 @@ impl<S: Service> Client<S> {
             self.check_cancel()?;
             if let Err(error) = waited {
                 self.backoff.failed(Os::now());
-                self.phase = Phase::Without(error);
+                self.phase = Phase::Without(Some(Arc::new(error)));
             }
         }
     }
 
-    fn no_session(&self, error: &ConnectError) -> CallError {
+    fn no_session(&self, error: Option<&Arc<ConnectError>>) -> CallError {
         let service = self.contract.service;
-        match error {
-            ConnectError::Absent => CallError::Absent { service },
+        let Some(error) = error else { return CallError::Absent { service } };
+        match &**error {
             ConnectError::Refused { code, reason } => {
                 CallError::Refused { service, code: *code, reason: reason.clone() }
             }
             ConnectError::Incompatible { ours, theirs } => {
                 CallError::Incompatible { ours: *ours, theirs: *theirs }
             }
-            error => {
-                CallError::Connect { service, kind: error.kind(), reason: error.to_string().into() }
-            }
+            _ => CallError::Connect { service, source: Arc::clone(error) },
         }
     }
 }

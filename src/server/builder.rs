@@ -19,6 +19,7 @@ use super::reactor::Reactor;
 use super::{
     Answers, Caller, Incident, IncidentHook, Listener, Server, Shared, own_thread, system,
 };
+use crate::error::of_transport;
 use crate::event::LONGEST;
 use crate::publication::{Publication, limits_for};
 use crate::publisher::longest;
@@ -129,8 +130,7 @@ impl ServerBuilder {
     /// [`ServerBuilder::start`] returns it of one that is not at `{run_dir}/{service}.sock` of a service of this server.
     pub fn inherit_sockets(&mut self) -> Result<usize, ServeError> {
         let sockets = Endpoint::inherited();
-        let sockets =
-            sockets.map_err(|error| ServeError::Inherited { why: error.to_string().into() })?;
+        let sockets = sockets.map_err(|error| ServeError::Inherited { source: error.into() })?;
         let count = sockets.len();
         self.inherited.extend(sockets);
         Ok(count)
@@ -350,7 +350,7 @@ impl ServerBuilder {
         if let Some(unused) = self.inherited.first() {
             let (path, dir) = (unused.path().display(), self.run_dir.path().display());
             let why = format!("{path} is not {dir}/NAME.sock of a service that was added after it");
-            return Err(ServeError::Inherited { why: why.into() });
+            return Err(ServeError::Inherited { source: why.into() });
         }
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let started = Os::wall_nanos();
@@ -399,7 +399,7 @@ impl ServerBuilder {
         }
         let failed = |error: BindError| match error {
             BindError::Taken { .. } => ServeError::Taken { service },
-            error => ServeError::Endpoint { service, why: error.to_string().into() },
+            error => ServeError::Endpoint { service, source: of_transport(error).into() },
         };
         let (dir, admission) = (self.run_dir.path(), &self.config.admission);
         let group_may_write = self.config.group_run_dir;
@@ -458,6 +458,6 @@ impl ServerBuilder {
 }
 
 fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {
-    let made = Publication::create(service).map_err(|error| io::Error::other(error.to_string()));
+    let made = Publication::create(service).map_err(of_transport);
     made.map(Arc::new).map_err(system("make the service's board"))
 }

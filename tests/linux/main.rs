@@ -10,6 +10,7 @@
 //! | `backends` | the same server with epoll and with io_uring |
 //! | `admission` | clients that are not admitted, names that are not owned, memory that no peer can write |
 //! | `limits` | shortages and interruptions of a process |
+//! | `errors` | what a program finds among the sources of an error |
 //! | `observe` | sessions seen from outside |
 //! | `netipc` | clients that speak netipc, honest and hostile (feature `netipc`) |
 //! | `misbehaving` | tables of what no correct peer sends, each row a test by its name |
@@ -40,6 +41,7 @@ mod backends;
 mod calls;
 mod conformance;
 mod departed;
+mod errors;
 mod events;
 mod handshake;
 mod hostile;

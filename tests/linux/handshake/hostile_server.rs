@@ -4,9 +4,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, ErrorKind, RefuseCode, State, Versions};
+use bellwire::{
+    CallError, Client, ClientConfig, ConnectError, ErrorKind, RefuseCode, State, Versions,
+};
 use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role};
 
+use crate::errors::system_error;
 use crate::support::guard::{scaled, until};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, encode, welcome};
@@ -111,6 +114,21 @@ fn an_honest_welcome_of_the_same_making_is_taken() {
     assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), fds)) if fds.len() == 2));
     exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
     assert_eq!(exchange.client.refresh(), State::Ready);
+}
+
+#[test]
+fn memory_that_is_none_leaves_the_systems_error_among_the_sources() {
+    let mut exchange = RogueHandshake::begin();
+    let (pipe, _) = rustix::pipe::pipe().unwrap();
+    welcomes(&exchange.rogue, |welcoming| {
+        let Welcoming { lane, board, .. } = &*welcoming;
+        welcoming.fds = Some(vec![pipe, lane.make(), board.make()]);
+    });
+    let error = exchange.client.connect().map(drop).unwrap_err();
+    let CallError::Connect { source, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(**source, ConnectError::Protocol { .. }), "{error:?}");
+    assert_eq!(system_error(&error), (std::io::ErrorKind::InvalidInput, libc::EINVAL));
+    exchange.goes_on();
 }
 
 #[test]
