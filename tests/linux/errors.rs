@@ -7,7 +7,7 @@ use std::iter::successors;
 use bellwire::{CallError, Client, ClientConfig, ConnectError, RunDir, ServeError, Server, probe};
 
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, client_config};
 
 /// The system's error below this one, and its number. Each [`io::Error`] above it has its kind.
 #[track_caller]
@@ -34,7 +34,7 @@ fn below_a_file(dir: &Dir) -> RunDir {
 #[test]
 fn a_call_without_a_session_has_the_systems_error_among_its_sources() {
     let dir = Dir::new();
-    let mut client = Client::<Echo>::with_config(&below_a_file(&dir), patient());
+    let mut client = Client::<Echo>::with_config(&below_a_file(&dir), client_config());
     for attempt in 0..2 {
         // The second one is before a retry is due, and reports the same.
         let error = client.call(&vec![1]).unwrap_err();

@@ -168,6 +168,15 @@ impl platform::Notify<Linux> for Notify {
     }
 }
 
+/// A system call failed, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}: {advice}")]
+struct Advised {
+    what: String,
+    source: io::Error,
+    advice: &'static str,
+}
+
 /// Creates an inotify instance, of which a user has few.
 ///
 /// # Errors
@@ -197,9 +206,9 @@ fn unwatched(dir: &Path, error: Errno) -> io::Error {
     advised(&format!("{} cannot be watched", dir.display()), error, advice)
 }
 
-fn advised(what: &str, error: Errno, advice: &str) -> io::Error {
-    let error = io::Error::from(error);
-    io::Error::new(error.kind(), format!("{what}: {error}: {advice}"))
+fn advised(what: &str, error: Errno, advice: &'static str) -> io::Error {
+    let (what, source) = (what.to_owned(), io::Error::from(error));
+    io::Error::new(source.kind(), Advised { what, source, advice })
 }
 
 impl AsFd for Notify {

@@ -4,6 +4,7 @@ use std::fs;
 
 use bellwire::{Client, RunDir};
 
+use crate::errors::system_error;
 use crate::support::child::Parent;
 use crate::support::guard::TEST_TIMEOUT;
 use crate::support::kernel::{can_unshare, start_unshared};
@@ -16,7 +17,9 @@ pub(super) fn play(mut parent: Parent) {
     let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), client_config());
     parent.send_line("ready");
     let _ = parent.next_line();
-    parent.send_line(&client.wait_available(TEST_TIMEOUT).unwrap_err().to_string());
+    let error = client.wait_available(TEST_TIMEOUT).unwrap_err();
+    assert_eq!(system_error(&error).1, libc::EMFILE);
+    parent.send_line(&error.to_string());
 }
 
 #[test]
