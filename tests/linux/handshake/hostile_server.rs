@@ -117,7 +117,7 @@ fn an_honest_welcome_of_the_same_making_is_taken() {
 }
 
 #[test]
-fn memory_that_is_none_leaves_the_systems_error_among_the_sources() {
+fn a_pipe_sent_as_memory_leaves_the_systems_error_among_the_sources() {
     let mut exchange = RogueHandshake::begin();
     let (pipe, _) = rustix::pipe::pipe().unwrap();
     welcomes(&exchange.rogue, |welcoming| {
@@ -128,7 +128,7 @@ fn memory_that_is_none_leaves_the_systems_error_among_the_sources() {
     let CallError::Connect { source, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(**source, ConnectError::Protocol { .. }), "{error:?}");
     assert_eq!(system_error(&error), (std::io::ErrorKind::InvalidInput, libc::EINVAL));
-    exchange.goes_on();
+    exchange.finds_honest_server();
 }
 
 #[test]

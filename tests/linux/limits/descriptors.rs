@@ -254,7 +254,7 @@ fn a_handshake_with_too_many_descriptors_in_flight_reports_it_and_succeeds_later
     // Of another service, which has no provider: the fixture has no blobs.
     let mut server = Process::start("blobs", fixture.run_dir());
     let reply = client.ask("open");
-    assert!(reply.contains("System") && reply.contains("in flight"), "{reply}");
+    assert!(reply.contains("System") && reply.contains("TooManyInFlight"), "{reply}");
     client.ask("nothing-in-flight");
     until("it is let in", || client.ask("open") == "ok");
     assert_eq!(client.ask("call 100 100 0 0"), "ok");
