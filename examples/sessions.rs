@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bellwire::{Client, ClientConfig, Doorbell, RunDir, Server, ServerConfig, Service};
-use bellwire_process::{Holdings, PROGRAM, holdings};
+use bellwire_process::{PROGRAM, ResourceUsage, resource_usage};
 
 struct Echo;
 
@@ -75,7 +75,7 @@ fn measure(args: &[String], sessions: usize) -> Result<(), Box<dyn Error>> {
     };
     // The first one brings what is there once for all.
     open()?;
-    let before = pids.map(holdings);
+    let before = pids.map(resource_usage);
     let begun = Instant::now();
     for _ in 1..=sessions {
         open()?;
@@ -83,8 +83,9 @@ fn measure(args: &[String], sessions: usize) -> Result<(), Box<dyn Error>> {
     let took = begun.elapsed();
     println!("{sessions} sessions more, opened and called once in {took:.2?}");
     for (who, (pid, before)) in ["server", "client"].into_iter().zip(pids.into_iter().zip(before)) {
-        let (before, now) = (before?, holdings(pid)?);
-        let each = |of: fn(&Holdings) -> u64| (of(&now) - of(&before)) as f64 / sessions as f64;
+        let (before, now) = (before?, resource_usage(pid)?);
+        let each =
+            |of: fn(&ResourceUsage) -> u64| (of(&now) - of(&before)) as f64 / sessions as f64;
         println!(
             "{who}: {:.2} descriptors, {:.1} KiB of RSS and {:.2} memfds each; {} threads in all",
             each(|held| held.descriptors),

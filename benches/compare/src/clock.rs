@@ -55,7 +55,7 @@ impl Usage {
             kernel_ns,
             sleeps: u64::try_from(switches).unwrap_or(0),
             waited_ns: waited()?,
-            resident: bellwire_process::holdings(std::process::id())?.rss,
+            resident: bellwire_process::resource_usage(std::process::id())?.rss,
         })
     }
 

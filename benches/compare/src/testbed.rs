@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bellwire_floor::Cpus;
 use bellwire_floor::process::Child;
 use bellwire_process::scratch::{self, Owned};
-use bellwire_process::{go_on, stop};
+use bellwire_process::{resume, stop};
 use tempfile::TempDir;
 
 use crate::Outcome;
@@ -95,7 +95,7 @@ impl Testbed {
 
     /// Lets them go on, measures, and stops them again.
     pub(crate) fn measure(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
-        self.each_process(go_on)?;
+        self.each_process(resume)?;
         let sample = self.sample(scenario, millis);
         self.each_process(stop)?;
         sample.map_err(|error| format!("{}, {}: {error}", self.entry.name, scenario.name).into())
@@ -247,7 +247,7 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         // A stopped process does not read the order to end.
-        let _ = self.each_process(go_on);
+        let _ = self.each_process(resume);
     }
 }
 

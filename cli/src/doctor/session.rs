@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
-use bellwire_doctor::{Check, Finding, Group, Tried};
+use bellwire_doctor::{Check, CheckResult, Finding, Group};
 
 use crate::demo::DemoPing;
 use crate::out::span;
@@ -19,11 +19,11 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-fn tracer() -> Tried {
+fn tracer() -> CheckResult {
     trace::PROGRAM.version().map(Finding::ok).ok_or_else(|| "it is not installed".into())
 }
 
-fn call() -> Tried {
+fn call() -> CheckResult {
     let dir = tempfile::tempdir()?;
     let run_dir = RunDir::new(dir.path());
     let mut builder = Server::builder(&run_dir);
@@ -46,8 +46,8 @@ fn call() -> Tried {
     Ok(Finding::ok(format!("opened in {}, 256 calls answered and verified", span(opened))))
 }
 
-fn snapshot() -> Tried {
-    const PATIENCE: Duration = Duration::from_secs(5);
+fn snapshot() -> CheckResult {
+    const TIMEOUT: Duration = Duration::from_secs(5);
     let dir = tempfile::tempdir()?;
     let run_dir = RunDir::new(dir.path());
     let mut builder = Server::builder(&run_dir);
@@ -55,7 +55,7 @@ fn snapshot() -> Tried {
     let _server = builder.start()?;
     publisher.publish(&encode(&synthetic::entries(100, 1), Meta::now(Mode::V2))?)?;
     let mut cache = SnapshotCache::<CgroupsSnapshot>::new(&run_dir);
-    let refreshed = [cache.refresh_within(PATIENCE)?, cache.refresh()?];
+    let refreshed = [cache.refresh_within(TIMEOUT)?, cache.refresh()?];
     let held = cache.current().map_or(0, |current| current.index().view().len());
     if refreshed != [Refreshed::Changed, Refreshed::Unchanged] || held != 100 {
         return Err(format!("{refreshed:?} with {held} of 100 items").into());

@@ -5,9 +5,9 @@ use serde_json::Value;
 use crate::support::{Place, chmod};
 
 /// What has to be tried: what nothing works without, and what is optional.
-type Tried = (&'static [&'static str], &'static [&'static str]);
+type ExpectedChecks = (&'static [&'static str], &'static [&'static str]);
 
-const LINUX: Tried = (
+const LINUX: ExpectedChecks = (
     &[
         "memfd_create",
         "F_SEAL_SHRINK",
@@ -23,7 +23,7 @@ const LINUX: Tried = (
     &["futex_waitv", "SO_PEERPIDFD", "io_uring", "io_uring futex wait", "eBPF tracer"],
 );
 
-const WINDOWS: Tried = (
+const WINDOWS: ExpectedChecks = (
     &[
         "unnamed section",
         "a handle only reads",

@@ -7,7 +7,7 @@ use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::wire::CloseReason;
 use bellwire_core::{Deadline, PeerFault, SpinPolicy};
 
-use super::harness::{Harness, World};
+use super::harness::{Fixture, Harness};
 
 /// Longer than the maximum for a lane of fixed size, and than the limit of a lane that grows.
 const LONG: usize = 48_000;
@@ -15,12 +15,12 @@ const LONG: usize = 48_000;
 static BYTES: [u8; LONG] = [3; LONG];
 
 /// The client end: runs the operations of a client on a session, in any order.
-pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
+pub(super) fn run<'a>(fixture: &'a Fixture<'a>, terms: LaneTerms, spins: bool) {
     let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
     let spin = SpinPolicy { max: span(20), worth: span(20) };
-    let drive = CallDriver::new(Harness(world), Lanes::with_terms(terms, terms), spin);
+    let drive = CallDriver::new(Harness(fixture), Lanes::with_terms(terms, terms), spin);
     let mut client = Client {
-        world,
+        fixture,
         drive,
         tickets: Vec::new(),
         waiting: BTreeSet::new(),
@@ -28,14 +28,14 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
         // As after a message of this length: the fast path is used only for shorter ones.
         buffer: vec![0; 64],
     };
-    while !world.script.is_over() && client.drive.ended().is_none() {
+    while !fixture.script.is_over() && client.drive.ended().is_none() {
         client.operate();
     }
     client.end();
 }
 
 struct Client<'a> {
-    world: &'a World<'a>,
+    fixture: &'a Fixture<'a>,
     drive: CallDriver<Harness<'a>>,
     tickets: Vec<Ticket>,
     /// The ids of the requests that are not answered yet.
@@ -47,7 +47,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     fn operate(&mut self) {
-        self.world.begin();
+        self.fixture.begin();
         let failed = self.act();
         let violation = match self.drive.ended() {
             Some(CallFailed::Peer(violation)) => Some(violation),
@@ -56,21 +56,21 @@ impl Client<'_> {
         if let Some(CallFailed::Peer(reported)) = failed {
             assert_eq!(Some(reported), violation, "a violation that is reported ends the session");
         }
-        self.world.end(violation);
+        self.fixture.end(violation);
         if violation.is_none() {
             let drive = &mut self.drive;
-            self.world.repeat(|| match drive.can_attach(0) {
+            self.fixture.repeat(|| match drive.can_attach(0) {
                 Err(CallFailed::Peer(violation)) => Some(violation),
                 _ => None,
             });
         }
         assert_eq!(self.drive.in_flight(), self.waiting.len());
-        *self.world.asked.borrow_mut() =
+        *self.fixture.asked.borrow_mut() =
             self.tickets.iter().rev().take(8).map(|ticket| ticket.id()).collect();
     }
 
     fn act(&mut self) -> Option<CallFailed> {
-        let script = &self.world.script;
+        let script = &self.fixture.script;
         match script.byte() % 16 {
             0..=2 => self.submit(usize::from(script.byte())),
             3 => self.submit(usize::from(script.u16()) % LONG),
@@ -122,7 +122,7 @@ impl Client<'_> {
     fn submit_in_parts(&mut self) -> Option<CallFailed> {
         let len = match self.sending.take() {
             Some(len) => len,
-            None => usize::from(self.world.script.u16()) % LONG,
+            None => usize::from(self.fixture.script.u16()) % LONG,
         };
         let sent = self.drive.submit_in_parts(&BYTES[..len]);
         if let Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) = sent {
@@ -154,7 +154,7 @@ impl Client<'_> {
     }
 
     fn ticket(&self) -> Option<Ticket> {
-        let which = usize::from(self.world.script.byte());
+        let which = usize::from(self.fixture.script.byte());
         self.tickets.iter().rev().nth(which % self.tickets.len().max(1)).copied()
     }
 
@@ -164,7 +164,7 @@ impl Client<'_> {
         assert_eq!(self.waiting.remove(&reply.ticket.id()), reply.is_wanted);
         assert!(reply.is_wanted || reply.attached);
         if !reply.attached {
-            let reading = self.world.reading.borrow();
+            let reading = self.fixture.reading.borrow();
             let answer = &self.buffer[..reply.len];
             assert_eq!(answer, reading.message(), "other bytes than were read");
         }
@@ -174,7 +174,7 @@ impl Client<'_> {
     /// Closes the session. After a protocol violation, checks first that the peer's memory is not read any more.
     fn end(&mut self) {
         if let Some(CallFailed::Peer(violation)) = self.drive.ended() {
-            self.world.is_over.set(true);
+            self.fixture.is_over.set(true);
             let check = |failed: Option<CallFailed>| {
                 assert_eq!(failed, Some(CallFailed::Peer(violation)));
             };
@@ -183,7 +183,7 @@ impl Client<'_> {
             let mut until = Deadline::NEVER;
             check(self.drive.wait_for_reply(&mut until, &mut self.buffer).err());
             self.give_up(violation);
-            self.world.is_over.set(false);
+            self.fixture.is_over.set(false);
         }
         self.drive.close(CloseReason::Normal);
     }

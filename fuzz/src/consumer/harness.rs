@@ -11,7 +11,7 @@ use super::writing::Writing;
 use crate::script::Script;
 
 /// The simulated peer of one end of a session: the values of its memory come from the input, and their use is checked.
-pub(super) struct World<'a> {
+pub(super) struct Fixture<'a> {
     pub(super) script: Script<'a>,
     pub(super) reading: RefCell<Reading>,
     pub(super) writing: RefCell<Writing>,
@@ -25,9 +25,9 @@ pub(super) struct World<'a> {
 }
 
 /// One end of a session: its memory, its peer's, and the transport.
-pub(super) struct Harness<'a>(pub(super) &'a World<'a>);
+pub(super) struct Harness<'a>(pub(super) &'a Fixture<'a>);
 
-impl<'a> World<'a> {
+impl<'a> Fixture<'a> {
     pub(super) fn new(script: Script<'a>, own: LaneTerms, peer: LaneTerms) -> Self {
         Self {
             script,
@@ -219,43 +219,43 @@ static BYTES: [u8; 256 + (32 << 10)] = {
 
 impl PeerMemory for Harness<'_> {
     fn load(&self, word: Word, order: Ordering) -> u64 {
-        let world = self.0;
-        assert!(!world.is_over.get(), "a load after the session's end");
+        let fixture = self.0;
+        assert!(!fixture.is_over.get(), "a load after the session's end");
         match word {
             Word::Tail => {
-                let tail = world.tail();
+                let tail = fixture.tail();
                 // A relaxed load is a hint, on which no access depends.
                 if order == Ordering::Acquire {
-                    world.reading.borrow_mut().tail_loaded(tail);
+                    fixture.reading.borrow_mut().tail_loaded(tail);
                 }
                 tail
             }
             Word::Head => {
-                let head = world.head();
-                world.writing.borrow_mut().head_loaded(head);
+                let head = fixture.head();
+                fixture.writing.borrow_mut().head_loaded(head);
                 head
             }
-            Word::WantData | Word::WantSpace => world.event_index(),
-            Word::RungAt if world.script.byte() & 1 == 0 => world.now.get(),
-            _ => world.script.u64(),
+            Word::WantData | Word::WantSpace => fixture.event_index(),
+            Word::RungAt if fixture.script.byte() & 1 == 0 => fixture.now.get(),
+            _ => fixture.script.u64(),
         }
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let world = self.0;
-        assert!(!world.is_over.get(), "a read after the session's end");
+        let fixture = self.0;
+        assert!(!fixture.is_over.get(), "a read after the session's end");
         if into.is_empty() {
             return;
         }
-        let is_header = world.reading.borrow_mut().is_header(offset, into.len());
+        let is_header = fixture.reading.borrow_mut().is_header(offset, into.len());
         if is_header {
-            let bytes = world.header();
+            let bytes = fixture.header();
             into.copy_from_slice(&bytes);
-            world.reading.borrow_mut().header_served(&bytes);
+            fixture.reading.borrow_mut().header_served(&bytes);
         } else {
-            let from = usize::from(world.script.byte());
+            let from = usize::from(fixture.script.byte());
             into.copy_from_slice(&BYTES[from..from + into.len()]);
-            world.reading.borrow_mut().payload_served(into);
+            fixture.reading.borrow_mut().payload_served(into);
         }
     }
 }
@@ -301,12 +301,12 @@ impl<'a> Port for Harness<'a> {
     fn ring(&self, _: Bell) {}
 
     fn park(&mut self, park: Park) -> Woken {
-        let world = self.0;
-        world.check_sleep(park.tail, park.head);
-        let [how, long] = world.script.array();
-        world.now.set(world.now.get() + (u64::from(long) << 16));
+        let fixture = self.0;
+        fixture.check_sleep(park.tail, park.head);
+        let [how, long] = fixture.script.array();
+        fixture.now.set(fixture.now.get() + (u64::from(long) << 16));
         match how % 16 {
-            _ if world.script.is_over() => Woken::PeerGone,
+            _ if fixture.script.is_over() => Woken::PeerGone,
             0 => Woken::Deadline,
             1 => Woken::Cancelled,
             2 if long % 4 == 0 => Woken::PeerGone,

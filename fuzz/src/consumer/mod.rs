@@ -15,7 +15,7 @@ use bellwire_core::lane::LaneTerms;
 use bellwire_core::{Geometry, Limits};
 
 use crate::script::Script;
-use harness::World;
+use harness::Fixture;
 
 /// Runs one end of a session against a peer whose memory may hold any value at any time.
 pub fn run(input: &[u8]) {
@@ -32,10 +32,10 @@ pub fn run(input: &[u8]) {
     } else {
         LaneTerms::fixed(lane)
     };
-    let world = World::new(script, terms, terms);
+    let fixture = Fixture::new(script, terms, terms);
     if which & 1 == 0 {
-        client::run(&world, terms, which & 4 != 0);
+        client::run(&fixture, terms, which & 4 != 0);
     } else {
-        server::run(&world, terms);
+        server::run(&fixture, terms);
     }
 }

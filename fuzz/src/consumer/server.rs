@@ -9,18 +9,18 @@ use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{CloseReason, ONE_WAY, Status};
 use bellwire_core::{Geometry, PeerFault};
 
-use super::harness::{Harness, World};
+use super::harness::{Fixture, Harness};
 
 /// Requests in flight at most.
 const MOST: u64 = 4;
 
 /// The serving end: what a reactor does with a session, in any order.
-pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
+pub(super) fn run<'a>(fixture: &'a Fixture<'a>, terms: LaneTerms) {
     let lanes = Lanes::with_terms(terms, terms);
-    let mut driver = ServeDriver::new(Harness(world), lanes, MOST, ());
+    let mut driver = ServeDriver::new(Harness(fixture), lanes, MOST, ());
     driver.end_mut().set_shrink_after(Duration::from_micros(50));
     let mut server = Server {
-        world,
+        fixture,
         driver,
         requests: Vec::new(),
         last_id: 0,
@@ -29,11 +29,11 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
         attached: 0,
         passed: Rc::default(),
     };
-    while !world.script.is_over() && server.driver.end().closed().is_none() {
-        world.begin();
+    while !fixture.script.is_over() && server.driver.end().closed().is_none() {
+        fixture.begin();
         let violation = server.act().err();
         assert_eq!(server.driver.end().fault(), violation, "what is reported ends the session");
-        world.end(violation);
+        fixture.end(violation);
         let in_flight = server.driver.counts().in_flight();
         assert_eq!(in_flight, server.requests.len() as u64);
         assert!(in_flight <= MOST, "more requests than may be in flight");
@@ -41,13 +41,13 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
         if violation.is_some() {
             break;
         }
-        world.repeat(|| server.driver.end_mut().taken().err());
+        fixture.repeat(|| server.driver.end_mut().taken().err());
     }
     server.driver.end_mut().close(CloseReason::Normal);
 }
 
 struct Server<'a> {
-    world: &'a World<'a>,
+    fixture: &'a Fixture<'a>,
     driver: ServeDriver<Harness<'a>, Attached>,
     /// Those that wait for their answer.
     requests: Vec<u64>,
@@ -74,7 +74,7 @@ impl Attachable<Harness<'_>> for Attached {
 
 impl Server<'_> {
     fn act(&mut self) -> Result<(), PeerFault> {
-        let script = &self.world.script;
+        let script = &self.fixture.script;
         match script.byte() % 17 {
             0..=5 => self.next(),
             6 => self.respond(usize::from(script.byte())),
@@ -93,7 +93,7 @@ impl Server<'_> {
             }
             12 => {
                 let armed = self.driver.arm()?;
-                self.world.check(armed);
+                self.fixture.check(armed);
                 self.driver.end().disarm();
                 Ok(())
             }
@@ -114,7 +114,7 @@ impl Server<'_> {
         match self.driver.next(&mut self.buffer)? {
             Some(Incoming::Request { id, len, .. }) => {
                 self.begin(id);
-                let reading = self.world.reading.borrow();
+                let reading = self.fixture.reading.borrow();
                 assert_eq!(self.buffer[..len], *reading.message(), "another request than was read");
                 Ok(())
             }
@@ -129,7 +129,7 @@ impl Server<'_> {
             Some(Incoming::Trim) => self.driver.trim(),
             Some(Incoming::Cancel { id }) => {
                 // That of a request that was broken off, too.
-                let last = self.world.reading.borrow().last_id;
+                let last = self.fixture.reading.borrow().last_id;
                 assert!(id <= last, "what was never asked is cancelled");
                 assert_ne!(id, ONE_WAY, "one of many is cancelled");
                 Ok(())

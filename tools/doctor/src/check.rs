@@ -40,7 +40,7 @@ pub struct Finding {
 }
 
 /// The finding of a check, or why the check could not be completed.
-pub type Tried = Result<Finding, Box<dyn Error>>;
+pub type CheckResult = Result<Finding, Box<dyn Error>>;
 
 /// Checks of one group, in the order in which they ran.
 #[derive(Debug)]
@@ -92,13 +92,13 @@ impl Group {
     }
 
     /// Adds a check of something required. `hint` says what to do when it is missing.
-    pub fn required(&mut self, name: &'static str, hint: &str, tried: Tried) {
-        self.add(name, true, hint, tried);
+    pub fn required(&mut self, name: &'static str, hint: &str, result: CheckResult) {
+        self.add(name, true, hint, result);
     }
 
     /// Adds a check of something optional, or of a limit.
-    pub fn optional(&mut self, name: &'static str, hint: &str, tried: Tried) {
-        self.add(name, false, hint, tried);
+    pub fn optional(&mut self, name: &'static str, hint: &str, result: CheckResult) {
+        self.add(name, false, hint, result);
     }
 
     /// Returns all checks.
@@ -106,9 +106,9 @@ impl Group {
         self.checks
     }
 
-    fn add(&mut self, name: &'static str, required: bool, hint: &str, tried: Tried) {
-        let tried = tried.unwrap_or_else(|error| Finding::missing(chain(&*error)));
-        let Finding { outcome, detail, hint: own } = tried;
+    fn add(&mut self, name: &'static str, required: bool, hint: &str, result: CheckResult) {
+        let Finding { outcome, detail, hint: own } =
+            result.unwrap_or_else(|error| Finding::missing(chain(&*error)));
         let general = || (outcome == Outcome::Missing).then(|| hint.to_owned());
         let hint = own.or_else(general).filter(|hint| !hint.is_empty());
         self.checks.push(Check { group: self.name, name, required, outcome, detail, hint });
@@ -142,14 +142,14 @@ mod tests {
         group.optional("c", "install c", Ok(Finding::limited("c is old", "upgrade c")));
         group.optional("d", "", Ok(Finding::missing("no d")));
         let checks = group.into_checks();
-        let told = checks.iter().map(|check| (check.outcome, check.hint.as_deref()));
+        let reported = checks.iter().map(|check| (check.outcome, check.hint.as_deref()));
         let expected = [
             (Outcome::Missing, Some("install a")),
             (Outcome::Ok, None),
             (Outcome::Limited, Some("upgrade c")),
             (Outcome::Missing, None),
         ];
-        assert!(told.eq(expected), "{checks:?}");
+        assert!(reported.eq(expected), "{checks:?}");
         let fatal = checks.iter().filter(|check| check.is_fatal());
         assert!(fatal.map(|check| check.name).eq(["a"]));
     }

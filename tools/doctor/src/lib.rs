@@ -21,7 +21,7 @@ mod linux;
 #[cfg(windows)]
 mod windows;
 
-pub use check::{Check, Finding, Group, Outcome, Tried, chain};
+pub use check::{Check, CheckResult, Finding, Group, Outcome, chain};
 #[cfg(not(windows))]
 pub use linux::{account, checks, group_named, shared_memory, system, user_named};
 #[cfg(windows)]

@@ -12,20 +12,20 @@ pub struct Subprocess {
 }
 
 impl Subprocess {
-    /// Starts it. `hear` gets each line that it prints, and `None` when it has closed its standard output.
+    /// Starts it. `on_line` gets each line that it prints, and `None` when it has closed its standard output.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn start(
         command: &mut Command,
-        mut hear: impl FnMut(Option<String>) + Send + 'static,
+        mut on_line: impl FnMut(Option<String>) + Send + 'static,
     ) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         thread::spawn(move || {
             let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
-            lines.map_while(Result::ok).for_each(|line| hear(Some(line)));
-            hear(None);
+            lines.map_while(Result::ok).for_each(|line| on_line(Some(line)));
+            on_line(None);
         });
         Ok(Self { child, input })
     }

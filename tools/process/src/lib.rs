@@ -15,7 +15,7 @@ pub use system::*;
 
 /// The resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
+pub struct ResourceUsage {
     /// Descriptors, or handles.
     pub descriptors: u64,
     /// Threads.
@@ -28,7 +28,7 @@ pub struct Holdings {
 
 /// What a command that ended left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
+pub struct CommandOutput {
     /// How it ended.
     pub status: std::process::ExitStatus,
     /// What it wrote to its standard output.

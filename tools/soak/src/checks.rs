@@ -4,7 +4,7 @@ use crate::run::Outcome;
 use crate::trend::Trend;
 use bellwire_cli::check::Check;
 use bellwire_cli::out::{bytes, count};
-use bellwire_process::Holdings;
+use bellwire_process::ResourceUsage;
 
 /// Failures that faults explain: a client that is stopped during a handshake is refused. Any other kind is a defect.
 const EXPECTED: [&str; 7] =
@@ -153,7 +153,7 @@ fn fired(outcome: &Outcome) -> Check {
 pub(super) struct Figure {
     pub(super) name: &'static str,
     check: &'static str,
-    pub(super) of: fn(&Holdings) -> u64,
+    pub(super) of: fn(&ResourceUsage) -> u64,
     pub(super) print: fn(u64) -> String,
     /// The growth that is tolerated.
     allowed: f64,
@@ -161,7 +161,7 @@ pub(super) struct Figure {
 
 const fn figure(
     (name, check): (&'static str, &'static str),
-    of: fn(&Holdings) -> u64,
+    of: fn(&ResourceUsage) -> u64,
     print: fn(u64) -> String,
     allowed: f64,
 ) -> Figure {
@@ -183,7 +183,7 @@ pub(super) const LIVING: [&str; 2] = ["steady provider", "steady consumer"];
 impl Figure {
     #[allow(clippy::cast_precision_loss, reason = "nothing here comes near 2^53")]
     pub(super) fn trends(&self, outcome: &Outcome) -> [Trend; 2] {
-        let line = |pick: fn(&[Holdings; 2]) -> &Holdings| {
+        let line = |pick: fn(&[ResourceUsage; 2]) -> &ResourceUsage| {
             let points = outcome.samples.iter();
             let points: Vec<_> =
                 points.map(|(at, held)| (*at, (self.of)(pick(held)) as f64)).collect();
@@ -245,7 +245,7 @@ mod tests {
                 ..CallCounts::default()
             }
         };
-        let held = Holdings { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
+        let held = ResourceUsage { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
         let fired = Fired {
             providers_killed: 1,
             consumers_killed: 1,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     /// Makes a figure of the steady provider grow with each sample.
-    fn leak(outcome: &mut Outcome, figure: fn(&mut Holdings) -> &mut u64, by: u64) {
+    fn leak(outcome: &mut Outcome, figure: fn(&mut ResourceUsage) -> &mut u64, by: u64) {
         for (times, (_, [provider, _])) in (0..).zip(&mut outcome.samples) {
             *figure(provider) += by * times;
         }

@@ -17,9 +17,9 @@ use bellwire_cli::message::SHORTEST;
 use bellwire_cli::out;
 
 /// The time within which a provider without faults answers, on any machine.
-const STEADY: Duration = Duration::from_secs(30);
+const STEADY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Shorter than some stops of a provider.
-const FRAGILE: Duration = Duration::from_millis(150);
+const CHURN_TIMEOUT: Duration = Duration::from_millis(150);
 /// How long a thread deliberately takes no answers, which is longer than a provider waits, and how rarely it does so.
 const STALL: Duration = Duration::from_millis(4_500);
 const STALL_ONCE_IN: u64 = 20_000;
@@ -81,17 +81,17 @@ impl Worker {
         let doorbell = doorbells.into_iter().cycle().nth(usize::try_from(thread % 3).unwrap_or(0));
         let backoff = (Duration::from_millis(1), Duration::from_millis(20));
         let line = |steady: bool| {
-            let patience = if steady { STEADY } else { FRAGILE };
-            let connect_timeout = ClientConfig::default().connect_timeout.max(patience);
+            let timeout = if steady { STEADY_TIMEOUT } else { CHURN_TIMEOUT };
+            let connect_timeout = ClientConfig::default().connect_timeout.max(timeout);
             let config = ClientConfig::default()
                 .doorbell(doorbell.unwrap_or(Doorbell::Futex))
                 .backoff(backoff)
-                .timeout(patience)
+                .timeout(timeout)
                 .connect_timeout(connect_timeout);
             Line {
                 client: Client::with_config(&protocol::run_dir(&child.run_dir, steady), config),
                 last: Header { who: child.who, thread, sequence: 0, answer: 0 },
-                patience,
+                timeout,
                 consumer_calls: Arc::clone(consumer_calls),
                 call_counts: match steady {
                     true => |consumer_calls| &mut consumer_calls.steady,
@@ -139,7 +139,7 @@ struct Line {
     /// The last request, which has the thread's highest number.
     last: Header,
     /// How long an answer may take.
-    patience: Duration,
+    timeout: Duration,
     consumer_calls: Arc<Mutex<ConsumerCalls>>,
     call_counts: fn(&mut ConsumerCalls) -> &mut CallCounts,
     /// How often the session's lanes have grown and shrunk, when last checked.
@@ -204,7 +204,7 @@ impl Line {
             }
         }
         thread::sleep(not_reading);
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         let ended = loop {
             if waiting.is_empty() {
                 return;

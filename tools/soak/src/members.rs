@@ -140,9 +140,9 @@ fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Subprocess, Failur
     let child = serde_json::to_string(&child).map_err(|error| failed(&error))?;
     let mut command = Command::new(process::PROGRAM);
     command.args(["--child", &child]);
-    process::keep_signals_off(&mut command);
+    process::ignore_terminal_signals(&mut command);
     let events = launch.events.clone();
-    let hear = move |line: Option<String>| {
+    let on_line = move |line: Option<String>| {
         let event = match line.as_deref().map(serde_json::from_str::<ChildMessage>) {
             Some(Ok(message)) => Event::ChildMessage(who, message),
             // A killed process may have written half a line.
@@ -151,5 +151,5 @@ fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Subprocess, Failur
         };
         let _ = events.send(event);
     };
-    Subprocess::start(&mut command, hear).map_err(|error| failed(&error))
+    Subprocess::start(&mut command, on_line).map_err(|error| failed(&error))
 }

@@ -21,7 +21,7 @@ const UNREAD: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
 /// How long a client may take for the handshake, on any machine.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// The number of calls after which an injected defect takes effect again.
-const NOW_AND_THEN: u64 = 20;
+const DEFECT_ONCE_IN: u64 = 20;
 
 pub(crate) fn run(child: &Child) -> Result<Exit, Failure> {
     process::end_with_parent();
@@ -106,13 +106,13 @@ fn answer(
     };
     let Some(header) = header else { return Err(HandlerError::new("the request is damaged")) };
     let mut answer = header.answered();
-    if calls.is_multiple_of(NOW_AND_THEN) {
-        spoil(defect, &mut answer);
+    if calls.is_multiple_of(DEFECT_ONCE_IN) {
+        inject(defect, &mut answer);
     }
     Ok(answer)
 }
 
-fn spoil(defect: Option<Defect>, answer: &mut [u8]) {
+fn inject(defect: Option<Defect>, answer: &mut [u8]) {
     match defect {
         Some(Defect::Descriptor) => {
             // The descriptor is leaked on purpose.

@@ -11,7 +11,7 @@ use crate::run::Outcome;
 use bellwire_cli::check::{self, Check};
 use bellwire_cli::exit::Failure;
 use bellwire_cli::out::{self, TITLE, Table, WARN, bytes, count, wrapped};
-use bellwire_process::Holdings;
+use bellwire_process::ResourceUsage;
 
 /// Reports progress to people as it happens, or the result to a program at the end.
 pub(super) struct Report {
@@ -49,7 +49,7 @@ impl Report {
         elapsed: Duration,
         total: &CallCounts,
         fired: &Fired,
-        held: Option<[Holdings; 2]>,
+        held: Option<[ResourceUsage; 2]>,
     ) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -169,7 +169,7 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
             (who.to_owned(), trends.into())
         })
         .collect();
-    let sample = |(at, held): &(f64, [Holdings; 2])| {
+    let sample = |(at, held): &(f64, [ResourceUsage; 2])| {
         let [provider, consumer] = held.map(|held| figures(&|figure| (figure.of)(&held).into()));
         json!([at, provider, consumer])
     };

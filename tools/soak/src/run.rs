@@ -1,4 +1,4 @@
-//! The soak's course: rounds of faults, each followed by a calm phase in which all processes run and the steady ones are
+//! The phases of a soak: rounds of faults, each followed by a calm phase in which all processes run and the steady ones are
 //! sampled.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire_process::{self as process, Holdings};
+use bellwire_process::{self as process, ResourceUsage};
 use fastrand::Rng;
 
 use crate::Event;
@@ -21,7 +21,7 @@ use bellwire_cli::stop::{Stop, StopReason};
 /// The minimum and maximum duration of the faults of one round. In between, a twelfth of the whole run.
 const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
 /// How long all processes run before the steady ones are sampled.
-const CALM: Duration = Duration::from_millis(400);
+const CALM_PHASE: Duration = Duration::from_millis(400);
 /// How long it may take until every intended session is open.
 const WHOLE: Duration = Duration::from_secs(5);
 /// The number of first rounds whose samples do not count: figures that grow with use have grown by then.
@@ -29,7 +29,7 @@ const UNCOUNTED: u32 = 1;
 /// The minimum number of samples: a run with fewer continues after its time, up to thrice that.
 const SAMPLES: usize = 6;
 /// How long a process may take to start, or to end in order. Generous, since the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All results of a soak.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct Outcome {
     /// Processes that ended otherwise than requested.
     pub(super) trouble: Vec<String>,
     /// The second of each sample, and what the steady provider and the steady consumer held.
-    pub(super) samples: Vec<(f64, [Holdings; 2])>,
+    pub(super) samples: Vec<(f64, [ResourceUsage; 2])>,
     pub(super) interrupted: Option<StopReason>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
             }
             run.members.push(Member::start(role, who, &run.launch)?);
             // Providers first, so that consumers find them.
-            if !run.until(PATIENCE, report, Run::everybody_runs)? {
+            if !run.until(PROCESS_TIMEOUT, report, Run::everybody_runs)? {
                 return Err(Failure::new(
                     Exit::Failed,
                     format!("the {} did not start", role.name()),
@@ -162,17 +162,17 @@ impl<'a> Run<'a> {
 
     /// Waits until all processes run again, and samples the steady ones.
     fn calm(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
-        if !self.until(PATIENCE, report, |run| run.everybody_runs() || run.is_over())? {
+        if !self.until(PROCESS_TIMEOUT, report, |run| run.everybody_runs() || run.is_over())? {
             self.outcome.trouble.push("a process or a session was not restored in time".into());
         }
-        self.until(CALM, report, Run::is_over)?;
+        self.until(CALM_PHASE, report, Run::is_over)?;
         self.until(WHOLE, report, |run| run.is_whole() || run.is_over())?;
         if self.is_over() || !self.is_whole() || !counts {
             return Ok(());
         }
         let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
             let pid = self.members.iter().find(|member| member.role == role).and_then(Member::pid);
-            pid.and_then(|pid| process::holdings(pid).ok())
+            pid.and_then(|pid| process::resource_usage(pid).ok())
         });
         if let [Some(provider), Some(consumer)] = held {
             let at = self.began.elapsed().as_secs_f64();
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
             Fault::Stop(role, millis) => {
                 let Some(pid) = member.pid() else { return Ok(false) };
                 process::stop(pid)?;
-                let limit = now + PATIENCE;
+                let limit = now + PROCESS_TIMEOUT;
                 while !process::is_stopped(pid) && Instant::now() < limit {
                     thread::sleep(Duration::from_micros(100));
                 }
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
             }
             Fault::Restart(_) => {
                 member.ask_to_end();
-                member.state = State::Ending(now + PATIENCE);
+                member.state = State::Ending(now + PROCESS_TIMEOUT);
             }
         }
         Ok(true)
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
     ) -> Result<bool, Failure> {
         let until = Instant::now() + limit;
         while !done(self) {
-            self.do_what_is_due()?;
+            self.run_due_actions()?;
             let now = Instant::now();
             if now >= until {
                 return Ok(false);
@@ -285,16 +285,16 @@ impl<'a> Run<'a> {
         let Some(member) = self.members.iter_mut().find(|member| member.who == who) else { return };
         // A killed process has been waited for already.
         let Some(status) = member.wait() else { return };
-        let (role, was_asked) = (member.role, matches!(member.state, State::Ending(_)));
+        let (role, was_requested) = (member.role, matches!(member.state, State::Ending(_)));
         let is_clean = status.success() && member.is_done;
         let reconciles = role.is_consumer() || member.served.reconciles();
         member.state = State::Away(Instant::now());
-        if !was_asked || !is_clean {
+        if !was_requested || !is_clean {
             self.outcome.trouble.push(format!("the {} ended with {status}", role.name()));
         } else if !role.is_steady() && !self.is_ending {
             self.outcome.fired.restarted(role);
         }
-        if was_asked && !reconciles {
+        if was_requested && !reconciles {
             self.outcome.trouble.push(format!("the {}'s counters do not add up", role.name()));
         }
         self.account(role);
@@ -325,15 +325,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn do_what_is_due(&mut self) -> Result<(), Failure> {
+    fn run_due_actions(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         for at in 0..self.members.len() {
-            let comes_back = self.comes_back(at);
+            let is_restarted = self.is_restarted(at);
             let Some(member) = self.members.get_mut(at) else { break };
             match member.state {
                 State::Stopped(until) if now >= until => {
                     if let Some(pid) = member.pid() {
-                        process::go_on(pid)?;
+                        process::resume(pid)?;
                     }
                     member.state = State::Running;
                 }
@@ -345,7 +345,7 @@ impl<'a> Run<'a> {
                     self.outcome.trouble.push(trouble);
                     self.account(role);
                 }
-                State::Away(until) if now >= until && comes_back => {
+                State::Away(until) if now >= until && is_restarted => {
                     let role = member.role;
                     let who = self.number();
                     let next = Member::start(role, who, &self.launch)?;
@@ -362,13 +362,13 @@ impl<'a> Run<'a> {
     fn next_due(&self) -> Instant {
         let due = self.members.iter().enumerate().filter_map(|(at, member)| match member.state {
             State::Stopped(until) | State::Ending(until) => Some(until),
-            State::Away(until) if self.comes_back(at) => Some(until),
+            State::Away(until) if self.is_restarted(at) => Some(until),
             _ => None,
         });
-        due.min().unwrap_or_else(|| Instant::now() + PATIENCE)
+        due.min().unwrap_or_else(|| Instant::now() + PROCESS_TIMEOUT)
     }
 
-    fn comes_back(&self, at: usize) -> bool {
+    fn is_restarted(&self, at: usize) -> bool {
         !self.is_ending && self.members.get(at).is_some_and(|member| !member.role.is_steady())
     }
 
@@ -381,11 +381,11 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 if let (State::Stopped(_), Some(pid)) = (member.state, member.pid()) {
-                    process::go_on(pid)?;
+                    process::resume(pid)?;
                 }
                 if member.pid().is_some() {
                     member.ask_to_end();
-                    member.state = State::Ending(Instant::now() + PATIENCE);
+                    member.state = State::Ending(Instant::now() + PROCESS_TIMEOUT);
                 }
             }
             let gone = |run: &Self| {
@@ -393,7 +393,7 @@ impl<'a> Run<'a> {
                     run.members.iter().filter(|member| member.role.is_consumer() == is_consumer);
                 ours.into_iter().all(|member| !matches!(member.state, State::Ending(_)))
             };
-            self.until(PATIENCE + CALM, report, gone)?;
+            self.until(PROCESS_TIMEOUT + CALM_PHASE, report, gone)?;
         }
         Ok(())
     }

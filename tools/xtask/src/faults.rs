@@ -60,17 +60,17 @@ impl Faults {
         (1..).zip(names)
     }
 
-    /// Has `look` search for each fault whose name contains `part`, and prints how it was found, which is `Ok`, or why it was
+    /// Has `search` search for each fault whose name contains `part`, and prints how it was found, which is `Ok`, or why it was
     /// not. Returns how many were found, and of how many.
-    pub(crate) fn look_for_each(
+    pub(crate) fn search_for_each(
         &self,
         part: &str,
-        mut look: impl FnMut(usize) -> Result<Result<String, String>, Error>,
+        mut search: impl FnMut(usize) -> Result<Result<String, String>, Error>,
     ) -> Result<(usize, usize), Error> {
         let (mut found, mut tried) = (0, 0);
         for (number, fault) in self.names().filter(|(_, fault)| fault.contains(part)) {
             let start = Instant::now();
-            let outcome = look(number)?;
+            let outcome = search(number)?;
             let took = start.elapsed().as_secs_f64();
             tried += 1;
             match outcome {

@@ -334,8 +334,8 @@ b
             [("stream", "no report has stream"), ("ping-pong show speed", "no column is speed")]
         {
             let text = format!("<!-- figures: {words} -->\n<!-- /figures -->");
-            let told = rewritten(&text, &rows(), "").expect_err("an error");
-            assert!(told.contains(why), "{told}");
+            let error = rewritten(&text, &rows(), "").expect_err("an error");
+            assert!(error.contains(why), "{error}");
         }
         assert!(rewritten("<!-- figures: all -->", &rows(), "").is_err());
     }

@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
 use bellwire_memfd::poll::{Epoll, Events, Interest, Trigger};
@@ -14,7 +14,7 @@ use rustix::time::ClockId;
 
 const PAGE: usize = 4096;
 /// Much longer than a wake takes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Checks what wakes a sleeping peer.
 pub(super) fn checks() -> Vec<Check> {
@@ -31,24 +31,24 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Parks a thread on words through a read-only map and wakes the last one through the owner's map.
-fn wake(offsets: &'static [usize]) -> Tried {
+fn wake(offsets: &'static [usize]) -> CheckResult {
     let (own, fd) = OwnRegion::create("bellwire-doctor", PAGE, |_| {})?;
     let peer = PeerRegion::verify_and_map(fd, PAGE)?;
     let (sender, woken) = mpsc::channel();
     let parked = thread::spawn(move || {
         let words: Vec<_> = offsets.iter().map(|at| (peer.word(*at), 0)).collect();
-        let woke = futex_wait_any(&words, Some(clock::now().after(PATIENCE)));
+        let woke = futex_wait_any(&words, Some(clock::now().after(TIMEOUT)));
         let _ = sender.send((woke, Instant::now()));
     });
     let begun = Instant::now();
     let last = *offsets.last().ok_or("no word")?;
     let mut rung = Instant::now();
     // Until there is a thread to wake.
-    while !own.wake_one(last) && begun.elapsed() < PATIENCE {
+    while !own.wake_one(last) && begun.elapsed() < TIMEOUT {
         thread::yield_now();
         rung = Instant::now();
     }
-    let (woke, at) = woken.recv_timeout(PATIENCE * 2)?;
+    let (woke, at) = woken.recv_timeout(TIMEOUT * 2)?;
     parked.join().map_err(|_| "the thread that parked panicked")?;
     match woke {
         Woke::Deadline => Err("the wake was lost".into()),
@@ -59,7 +59,7 @@ fn wake(offsets: &'static [usize]) -> Tried {
     }
 }
 
-fn several() -> Tried {
+fn several() -> CheckResult {
     // A call without words is an error of the caller if the call exists.
     match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
         Err(Errno::INVAL) => {}
@@ -70,14 +70,14 @@ fn several() -> Tried {
     Ok(Finding::ok("a thread parked on two words was woken at the second"))
 }
 
-fn edge() -> Tried {
+fn edge() -> CheckResult {
     let (bell, mut epoll) = (Eventfd::create()?, Epoll::create()?);
     epoll.add(&bell, 7, Interest::readable(Trigger::Edge))?;
     let mut events = Events::with_capacity(4);
     let mut rings = |wait: Duration| epoll.wait(&mut events, Some(wait));
     for _ in 0..2 {
         bell.ring();
-        if rings(PATIENCE)? != 1 {
+        if rings(TIMEOUT)? != 1 {
             return Err("a ring was not seen".into());
         }
         // The event was not read: only a new edge may report it.

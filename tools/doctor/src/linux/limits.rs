@@ -1,6 +1,6 @@
 use std::fs;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use rustix::process::{Resource, getrlimit};
 
 use bellwire_memfd::memory;
@@ -46,7 +46,7 @@ fn open_files() -> Finding {
     Finding::limited(detail, format!("for many sessions {how}"))
 }
 
-fn maps() -> Tried {
+fn maps() -> CheckResult {
     let limit = memory::max_maps().ok_or("cannot be read")?;
     let sessions = limit as u64 / MAPS_PER_SESSION;
     let detail = format!("{}: about {} sessions per process", limit, sessions);

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::snapshot::SnapshotBuilder;
@@ -66,7 +66,7 @@ fn make() -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-fn create() -> Tried {
+fn create() -> CheckResult {
     make()?;
     Ok(Finding::ok("made with sealing allowed"))
 }
@@ -76,7 +76,7 @@ fn seal(
     seal: SealFlags,
     forbidden: &str,
     attempt: impl Fn(&OwnedFd) -> Result<(), Errno>,
-) -> Tried {
+) -> CheckResult {
     // The operation has to work unsealed, or its failure proves nothing.
     attempt(&make()?)?;
     let fd = make()?;
@@ -92,7 +92,7 @@ fn seal(
 }
 
 /// Punching a hole is a write too: it zeroes the bytes.
-fn future_write() -> Tried {
+fn future_write() -> CheckResult {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     seal(SealFlags::FUTURE_WRITE, "written", write)?;
     seal(SealFlags::FUTURE_WRITE, "written, nor holes punched into it", |fd| {
@@ -105,7 +105,7 @@ fn write(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Runs the library's own code: map, seal, pass, verify, map read-only.
-fn owner_alone_writes() -> Tried {
+fn owner_alone_writes() -> CheckResult {
     let (own, fd) = OwnRegion::create(NAME, PAGE, |_| {})?;
     if write(&fd) != Err(Errno::PERM) {
         return Err("a descriptor of the region could be written".into());
@@ -118,7 +118,7 @@ fn owner_alone_writes() -> Tried {
     Ok(Finding::ok("the owner's map still writes, the peer's map sees it"))
 }
 
-fn allocate() -> Tried {
+fn allocate() -> CheckResult {
     let fd = make()?;
     fallocate(&fd, FallocateFlags::empty(), 0, SIZE)?;
     let allocated = u64::try_from(fstat(&fd)?.st_blocks)? * 512;
@@ -128,7 +128,7 @@ fn allocate() -> Tried {
     Ok(Finding::ok("all pages at once, charged to their creator"))
 }
 
-fn snapshot_map() -> Tried {
+fn snapshot_map() -> CheckResult {
     let mut builder = SnapshotBuilder::create(NAME, 8)?;
     builder.bytes().copy_from_slice(b"bellwire");
     let snapshot = builder.seal()?;
@@ -147,7 +147,7 @@ fn snapshot_map() -> Tried {
     })
 }
 
-fn noexec() -> Tried {
+fn noexec() -> CheckResult {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
     let fd = memfd_create(NAME, flags)?;
     match fchmod(&fd, Mode::RWXU) {

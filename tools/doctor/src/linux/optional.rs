@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_core::Backend;
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::poll::{Events, Interest, Poller, Trigger};
@@ -12,7 +12,7 @@ use io_uring::{IoUring, opcode};
 use rustix::thread::{CapabilitySet, capabilities};
 
 /// Much longer than a wake takes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Checks features that no session requires.
 pub(super) fn checks() -> Vec<Check> {
@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Sets up the ring that a reactor would wait with, and checks that it sees two rings of a doorbell.
-fn ring() -> Tried {
+fn ring() -> CheckResult {
     let (mut poller, in_use) = Poller::choose(Backend::IoUring)?;
     if let Some(why) = in_use.why_not {
         return Err(format!("servers wait with {}: {why}", in_use.backend).into());
@@ -46,7 +46,7 @@ fn ring() -> Tried {
     let mut events = Events::with_capacity(4);
     for _ in 0..2 {
         bell.ring();
-        if poller.wait(&mut events, Some(PATIENCE))? != 1 {
+        if poller.wait(&mut events, Some(TIMEOUT))? != 1 {
             return Err("a ring was not seen".into());
         }
     }
@@ -54,7 +54,7 @@ fn ring() -> Tried {
     Ok(Finding::ok(format!("it works; servers wait with {} by default", default.backend)))
 }
 
-fn ring_futex() -> Tried {
+fn ring_futex() -> CheckResult {
     let ring = IoUring::new(8)?;
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -64,7 +64,7 @@ fn ring_futex() -> Tried {
     Ok(Finding::ok("IORING_OP_FUTEX_WAIT is there"))
 }
 
-fn bpf() -> Tried {
+fn bpf() -> CheckResult {
     let has = capabilities(None)?.effective;
     let all = CapabilitySet::SYS_ADMIN;
     let enough = has.contains(all) || has.contains(CapabilitySet::BPF | CapabilitySet::PERFMON);

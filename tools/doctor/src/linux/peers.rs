@@ -2,14 +2,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_memfd::prelude::*;
 use bellwire_memfd::{clock, pass, peer, poll};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks peer credentials and descriptor passing.
 pub(super) fn checks(child: &mut Command) -> Vec<Check> {
@@ -38,7 +38,7 @@ fn pair() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-fn pass_descriptor() -> Tried {
+fn pass_descriptor() -> CheckResult {
     let (here, there) = pair()?;
     let sent = memfd_create("bellwire-doctor", MemfdFlags::CLOEXEC)?;
     pass::send(here.as_fd(), b"one", &[sent.as_fd()])?;
@@ -55,7 +55,7 @@ fn pass_descriptor() -> Tried {
     Ok(Finding::ok("a descriptor arrived with its message"))
 }
 
-fn credentials() -> Tried {
+fn credentials() -> CheckResult {
     let (here, _there) = pair()?;
     let found = peer::credentials(here.as_fd())?;
     if found.overflow {
@@ -70,7 +70,7 @@ fn credentials() -> Tried {
     Ok(Finding::ok(format!("uid {} and pid {}, as they are", found.uid, std::process::id())))
 }
 
-fn pidfd_of_peer() -> Tried {
+fn pidfd_of_peer() -> CheckResult {
     let (here, _there) = pair()?;
     let process = peer::socket_pidfd(here.as_fd())?;
     if process.has_exited() {
@@ -79,13 +79,12 @@ fn pidfd_of_peer() -> Tried {
     Ok(Finding::ok("the kernel names the peer's process without a race"))
 }
 
-fn pidfd_and_poll(child: &mut Command) -> Tried {
+fn pidfd_and_poll(child: &mut Command) -> CheckResult {
     let mut child =
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let pid = Pid::from_child(&child);
-    let ended = pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| {
-        poll::wait_readable(&[pidfd.as_fd()], Some(clock::now().after(PATIENCE)))
-    });
+    let ended = pidfd_open(pid, PidfdFlags::empty())
+        .and_then(|pidfd| poll::wait_readable(&[pidfd.as_fd()], Some(clock::now().after(TIMEOUT))));
     child.wait()?;
     if !ended?.any() {
         return Err("the end of a process was not reported".into());

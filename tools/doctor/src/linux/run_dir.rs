@@ -3,7 +3,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_core::ServiceName;
 use bellwire_memfd::endpoint::MAX_PATH;
 use bellwire_memfd::peer::own_uid;
@@ -17,7 +17,7 @@ pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
     group.into_checks()
 }
 
-fn directory(path: &Path) -> Tried {
+fn directory(path: &Path) -> CheckResult {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,

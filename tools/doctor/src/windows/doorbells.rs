@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 
 use bellwire_win::doorbell::Event;
 use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
@@ -11,7 +11,7 @@ use bellwire_win::prelude::*;
 use bellwire_win::{OsError, clock};
 
 /// Much longer than a wake takes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Checks what wakes a sleeping peer.
 pub(super) fn checks() -> Vec<Check> {
@@ -27,7 +27,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Waits for an event in a thread, and wakes it through a handle that can only ring.
-fn wake() -> Tried {
+fn wake() -> CheckResult {
     let event = Event::create()?;
     let bell = Event::from_peer(event.for_peer()?)?;
     let (sender, woken) = mpsc::channel();
@@ -36,7 +36,7 @@ fn wake() -> Tried {
     });
     let rung = Instant::now();
     bell.ring();
-    let (woke, at) = woken.recv_timeout(PATIENCE * 2)?;
+    let (woke, at) = woken.recv_timeout(TIMEOUT * 2)?;
     waiting.join().map_err(|_| "the thread that waited panicked")?;
     if woke?.is_none() {
         return Err("the ring was lost".into());
@@ -46,11 +46,11 @@ fn wake() -> Tried {
 }
 
 fn await_ring(event: &Event) -> Result<Option<usize>, OsError> {
-    poll::wait(&[event.as_handle()], Some(clock::now().after(PATIENCE)))
+    poll::wait(&[event.as_handle()], Some(clock::now().after(TIMEOUT)))
 }
 
 /// Checks that the handle cannot wait: a peer that could would take rings from the thread that they are for.
-fn only_rings() -> Tried {
+fn only_rings() -> CheckResult {
     let event = Event::create()?;
     let bell = event.for_peer()?;
     if poll::wait(&[bell.as_handle()], Some(clock::now())).is_ok() {
@@ -59,13 +59,13 @@ fn only_rings() -> Tried {
     Ok(Finding::ok("who rings cannot wait, and so cannot take a ring away"))
 }
 
-fn pool() -> Tried {
+fn pool() -> CheckResult {
     let (event, mut poller) = (Event::create()?, Poller::create()?);
     poller.add(event.as_handle(), 7, Interest::readable(Trigger::Edge))?;
     let mut events = Events::with_capacity(4);
     for _ in 0..2 {
         event.ring();
-        if poller.wait(&mut events, Some(PATIENCE))? != 1 {
+        if poller.wait(&mut events, Some(TIMEOUT))? != 1 {
             return Err("a ring was not seen".into());
         }
         if poller.wait(&mut events, Some(Duration::ZERO))? != 0 {

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 use std::ptr;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use windows_sys::Win32::System::JobObjects::{
     JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_PROCESS_MEMORY,
     JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectExtendedLimitInformation,
@@ -26,7 +26,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Checks committed memory: sections are charged to the paging file when they are created.
-fn committed() -> Tried {
+fn committed() -> CheckResult {
     let length = u32::try_from(size_of::<MEMORYSTATUSEX>())?;
     let mut status = MEMORYSTATUSEX { dwLength: length, ..MEMORYSTATUSEX::default() };
     // SAFETY: `status` is a live local that says its own length.
@@ -43,7 +43,7 @@ fn committed() -> Tried {
 }
 
 /// Checks the job's limit on committed memory: beyond it memory cannot be created, and a session keeps its lanes.
-fn job() -> Tried {
+fn job() -> CheckResult {
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
     let length = u32::try_from(size_of::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>())?;
     // SAFETY: `limits` is a live local of the length given; no handle means the job of this process.

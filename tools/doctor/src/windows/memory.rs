@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::os::windows::io::{AsHandle, OwnedHandle};
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use windows_sys::Win32::Foundation::ERROR_ACCESS_DENIED;
 use windows_sys::Win32::Storage::FileSystem::WRITE_DAC;
 use windows_sys::Win32::System::Memory::{SECTION_MAP_READ, SECTION_MAP_WRITE};
@@ -42,13 +42,13 @@ fn region() -> Result<(OwnRegion, OwnedHandle), RegionError> {
     OwnRegion::create(NAME, PAGE, |_| {})
 }
 
-fn create() -> Tried {
+fn create() -> CheckResult {
     region()?;
     Ok(Finding::ok("over the paging file, all of it committed, without a name to be taken"))
 }
 
 /// Runs the library's own code: map, give up the right to write, pass, examine, map read-only.
-fn owner_alone_writes() -> Tried {
+fn owner_alone_writes() -> CheckResult {
     let (own, handle) = region()?;
     let peer = PeerRegion::verify_and_map(handle, PAGE)?;
     own.write(100, b"bellwire");
@@ -58,7 +58,7 @@ fn owner_alone_writes() -> Tried {
     Ok(Finding::ok("the owner's view still writes, the peer's view sees it"))
 }
 
-fn only_reads() -> Tried {
+fn only_reads() -> CheckResult {
     let (_own, handle) = region()?;
     // Reading has to work, or the refusal to write proves nothing.
     Mapping::new(handle.as_handle(), false)?;
@@ -67,7 +67,7 @@ fn only_reads() -> Tried {
 }
 
 /// Checks that the section has an access control list: without one the system grants a duplicate any requested right.
-fn no_more_rights() -> Tried {
+fn no_more_rights() -> CheckResult {
     let (_own, handle) = region()?;
     duplicate(&handle, Access::Only(SECTION_MAP_READ))?;
     let more = duplicate(&handle, Access::Only(SECTION_MAP_READ | SECTION_MAP_WRITE));
@@ -75,7 +75,7 @@ fn no_more_rights() -> Tried {
     Ok(Finding::ok("a duplicate with the right to write is refused"))
 }
 
-fn rights_stay() -> Tried {
+fn rights_stay() -> CheckResult {
     let (_own, handle) = region()?;
     match duplicate(&handle, Access::Only(WRITE_DAC)) {
         Err(error) if error.code() == ERROR_ACCESS_DENIED => {
@@ -86,7 +86,7 @@ fn rights_stay() -> Tried {
     }
 }
 
-fn size() -> Tried {
+fn size() -> CheckResult {
     let (_own, handle) = region()?;
     match PeerRegion::check_and_map(handle.as_handle(), 2 * PAGE) {
         Err(VerifyError::Size { .. }) => {
@@ -97,7 +97,7 @@ fn size() -> Tried {
     }
 }
 
-fn snapshot() -> Tried {
+fn snapshot() -> CheckResult {
     let mut builder = SnapshotBuilder::create(NAME, 8)?;
     builder.bytes().copy_from_slice(b"bellwire");
     let snapshot = builder.seal()?;
@@ -107,8 +107,8 @@ fn snapshot() -> Tried {
 }
 
 /// Checks that a call was refused for lack of access rights.
-fn refused(tried: Result<(), OsError>, otherwise: &str) -> Result<(), Box<dyn Error>> {
-    match tried {
+fn refused(result: Result<(), OsError>, otherwise: &str) -> Result<(), Box<dyn Error>> {
+    match result {
         Err(error) if error.code() == ERROR_ACCESS_DENIED => Ok(()),
         Err(error) => Err(error.into()),
         Ok(()) => Err(format!("a handle that only reads {otherwise}").into()),

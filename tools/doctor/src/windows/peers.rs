@@ -2,7 +2,7 @@ use std::os::windows::io::AsHandle;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 use bellwire_core::ServiceName;
 use tempfile::TempDir;
 
@@ -13,7 +13,7 @@ use bellwire_win::peer::{self, Process, Reach};
 use bellwire_win::prelude::*;
 use bellwire_win::{clock, poll};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const SERVICE: ServiceName = ServiceName::constant("doctor");
 
 /// Checks peer credentials and handle passing.
@@ -49,7 +49,7 @@ impl Pair {
             SERVICE,
             &bellwire_win::admission::Admission::SameUser,
         )?;
-        let until = Some(clock::now().after(PATIENCE));
+        let until = Some(clock::now().after(TIMEOUT));
         let client = endpoint::connect_trusting(dir.path(), SERVICE, &[], until)?;
         poll::wait(&[endpoint.as_handle()], until)?;
         let server = endpoint.accept()?.ok_or("nobody was seen to connect")?;
@@ -57,7 +57,7 @@ impl Pair {
     }
 }
 
-fn messages() -> Tried {
+fn messages() -> CheckResult {
     let pair = Pair::connect()?;
     pair.client.send(b"one", &[])?;
     pair.client.send(b"two", &[])?;
@@ -68,7 +68,7 @@ fn messages() -> Tried {
     Ok(Finding::ok("each message arrives as it was sent, from this machine alone"))
 }
 
-fn pass_handle() -> Tried {
+fn pass_handle() -> CheckResult {
     let mut pair = Pair::connect()?;
     pair.server.reach(peer::process(&pair.server, Reach::Handles)?);
     let event = Event::create()?;
@@ -84,7 +84,7 @@ fn pass_handle() -> Tried {
     Ok(Finding::ok("a handle arrived with its message, both ways"))
 }
 
-fn identity() -> Tried {
+fn identity() -> CheckResult {
     let pair = Pair::connect()?;
     pair.client.send(b"hello", &[])?;
     receive(&pair.server, &mut [0; 64])?;
@@ -96,7 +96,7 @@ fn identity() -> Tried {
     Ok(Finding::ok(format!("{own} and process {}, as they are", claimed.pid)))
 }
 
-fn first_instance() -> Tried {
+fn first_instance() -> CheckResult {
     let pair = Pair::connect()?;
     Ok(match pair.endpoint.is_recreatable()? {
         false => Finding::ok("a name that is taken is not shared"),
@@ -104,12 +104,12 @@ fn first_instance() -> Tried {
     })
 }
 
-fn end_of(child: &mut Command) -> Tried {
+fn end_of(child: &mut Command) -> CheckResult {
     let mut child =
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let process = Process::open(child.id(), Reach::Watch);
     let ended = process
-        .and_then(|process| poll::wait(&[process.as_handle()], Some(clock::now().after(PATIENCE))));
+        .and_then(|process| poll::wait(&[process.as_handle()], Some(clock::now().after(TIMEOUT))));
     child.wait()?;
     if ended?.is_none() {
         return Err("the end of a process was not reported".into());
@@ -119,7 +119,7 @@ fn end_of(child: &mut Command) -> Tried {
 
 /// Waits for a message.
 fn receive(channel: &Channel, bytes: &mut [u8]) -> Result<Received, Box<dyn std::error::Error>> {
-    let until = Some(clock::now().after(PATIENCE));
+    let until = Some(clock::now().after(TIMEOUT));
     loop {
         match channel.receive(bytes, 4) {
             Err(ReceiveError::WouldBlock) => {}

@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::check::{Check, Finding, Group, Tried};
+use crate::check::{Check, CheckResult, Finding, Group};
 
 /// Checks the directory in which providers and clients meet.
 pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
@@ -13,7 +13,7 @@ pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
 }
 
 /// Checks the directory. It only holds lock files; the pipe controls who may connect.
-fn directory(path: &Path) -> Tried {
+fn directory(path: &Path) -> CheckResult {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(Finding::ok(shown.to_string())),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::Ran;
+use crate::CommandOutput;
 
 /// Ends every [`run_within`] that got it, now and later.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub fn run_within(
     limit: Duration,
     most: usize,
     interrupt: &Interrupt,
-) -> io::Result<Ran> {
+) -> io::Result<CommandOutput> {
     let until = Instant::now() + limit;
     let mut child = command.process_group(0).stdout(Stdio::piped()).spawn()?;
     let stdout = watch(&mut child, until, most, interrupt);
@@ -51,7 +51,7 @@ pub fn run_within(
         let _ = kill_process_group(group, Signal::KILL);
     }
     let status = child.wait()?;
-    Ok(Ran { status, stdout: stdout? })
+    Ok(CommandOutput { status, stdout: stdout? })
 }
 
 fn watch(
@@ -101,7 +101,7 @@ fn wait_for(file: &impl AsFd, until: Instant, interrupt: &Interrupt) -> io::Resu
 mod tests {
     use super::*;
 
-    fn run(script: &str, limit: Duration, interrupt: &Interrupt) -> io::Result<Ran> {
+    fn run(script: &str, limit: Duration, interrupt: &Interrupt) -> io::Result<CommandOutput> {
         run_within(Command::new("sh").args(["-c", script]), limit, 100, interrupt)
     }
 

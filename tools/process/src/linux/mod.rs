@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-use crate::Holdings;
+use crate::ResourceUsage;
 pub use limited::{Interrupt, run_within};
 
 /// Whether processes can be inspected here.
@@ -25,7 +25,7 @@ pub fn exec(command: &mut Command) -> io::Error {
     command.exec()
 }
 
-/// Stops all threads of a process, until [`go_on`].
+/// Stops all threads of a process, until [`resume`].
 ///
 /// # Errors
 /// `ESRCH`: there is no such process; `EPERM`: it is another user's.
@@ -37,7 +37,7 @@ pub fn stop(pid: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`stop`].
-pub fn go_on(pid: u32) -> io::Result<()> {
+pub fn resume(pid: u32) -> io::Result<()> {
     signal(pid, Signal::CONT)
 }
 
@@ -59,7 +59,7 @@ pub fn was_killed(status: ExitStatus) -> bool {
 }
 
 /// Shields the processes that this command starts from Ctrl-C: the starting process ends them.
-pub fn keep_signals_off(command: &mut Command) {
+pub fn ignore_terminal_signals(command: &mut Command) {
     command.process_group(0);
 }
 
@@ -72,7 +72,7 @@ pub fn end_with_parent() {
 ///
 /// # Errors
 /// There is no such process, or it is another user's.
-pub fn holdings(pid: u32) -> io::Result<Holdings> {
+pub fn resource_usage(pid: u32) -> io::Result<ResourceUsage> {
     let proc = format!("/proc/{pid}");
     let count = |of: &str| Ok::<_, io::Error>(fs::read_dir(format!("{proc}/{of}"))?.count() as u64);
     let status = fs::read_to_string(format!("{proc}/status"))?;
@@ -96,7 +96,7 @@ pub fn holdings(pid: u32) -> io::Result<Holdings> {
                 .extend(fs::metadata(&path).map(|data| std::os::unix::fs::MetadataExt::ino(&data)));
         }
     }
-    Ok(Holdings {
+    Ok(ResourceUsage {
         descriptors: count("fd")?,
         threads: count("task")?,
         memfds: memfds.len() as u64,

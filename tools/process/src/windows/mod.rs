@@ -4,7 +4,7 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Holdings, Ran};
+use crate::{CommandOutput, ResourceUsage};
 
 /// Whether processes can be inspected here.
 pub const IS_POSSIBLE: bool = false;
@@ -30,8 +30,8 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    holdings(u32) -> Holdings;
-    run_within(&mut Command, Duration, usize, &Interrupt) -> Ran;
+    resource_usage(u32) -> ResourceUsage;
+    run_within(&mut Command, Duration, usize, &Interrupt) -> CommandOutput;
 }
 
 /// Ends commands with a time limit, which cannot be run on Windows.
@@ -52,7 +52,7 @@ impl Interrupt {
 }
 
 /// Shields the processes that this one starts from interrupts.
-pub fn keep_signals_off(_: &mut Command) {}
+pub fn ignore_terminal_signals(_: &mut Command) {}
 
 /// Makes this process end with its parent.
 pub fn end_with_parent() {}

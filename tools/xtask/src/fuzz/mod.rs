@@ -139,7 +139,7 @@ fn look_for_faults(build: &Build) -> Result<(usize, usize), Error> {
     copy::built(&build.target, &copied.target)?;
     // Nothing but core: the rest need not be built again.
     copied.build(&[faults::TARGET], &["--no-default-features"])?;
-    FAULTS.look_for_each("", |number| faults::look_for(number, &copied))
+    FAULTS.search_for_each("", |number| faults::look_for(number, &copied))
 }
 
 fn print_summary(findings: &[Finding], faults: Option<(usize, usize)>, took: Duration) {

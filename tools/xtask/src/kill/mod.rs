@@ -47,7 +47,7 @@ pub(crate) struct Args {
 /// How many points an injected fault gets to show itself.
 const POINTS_FOR_A_FAULT: u64 = 10_000;
 /// How long a survivor gets to put everything back there, in seconds. One that never does costs twice that.
-const PATIENCE_FOR_A_FAULT: u64 = 4;
+const TIMEOUT_FOR_A_FAULT: u64 = 4;
 
 /// Kills, and faults if asked; `false` when a survivor failed, or a fault was not found.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
@@ -67,7 +67,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let harness = build(&dir, &[])?;
     println!("all faults built in {:.0} s", start.elapsed().as_secs_f64());
     let wanted = args.fault.as_deref().unwrap_or_default();
-    let (found, tried) = FAULTS.look_for_each(wanted, |number| campaign(&harness, number, args))?;
+    let (found, tried) =
+        FAULTS.search_for_each(wanted, |number| campaign(&harness, number, args))?;
     println!(
         "summary: {}{found} of {tried} injected faults found; {:.0} s",
         if only_faults { String::new() } else { format!("{} kills survived; ", args.points) },
@@ -114,7 +115,7 @@ fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Result<String,
     command.env(ACTIVE, number.to_string());
     command.args(["--json", "--findings", "1"]);
     command.args(["--points", &POINTS_FOR_A_FAULT.to_string()]);
-    command.args(["--patience", &PATIENCE_FOR_A_FAULT.to_string()]);
+    command.args(["--patience", &TIMEOUT_FOR_A_FAULT.to_string()]);
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
     }

@@ -114,7 +114,7 @@ fn run_tests(
 fn in_order(layout: &Layout, known: &Mutex<Vec<Known>>) -> Vec<(TestName, Duration)> {
     let mut known = lock(known);
     known.sort_by(|a, b| b.promise().total_cmp(&a.promise()).then_with(|| a.name.cmp(&b.name)));
-    known.iter().map(|test| (test.name.clone(), layout.patience.max(test.took * 10))).collect()
+    known.iter().map(|test| (test.name.clone(), layout.timeout.max(test.took * 10))).collect()
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
             tests: "checks".to_owned(),
             package: "checks".to_owned(),
             rustflags: String::new(),
-            patience: Duration::from_secs(2),
+            timeout: Duration::from_secs(2),
         };
         (dir, layout)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Layout {
     /// Where the dependencies may have been built before.
     pub(crate) seed: PathBuf,
     /// The least time that a test gets.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Layout {
@@ -61,7 +61,7 @@ impl Layout {
             tests: "loom-tests".to_owned(),
             package: "bellwire-loom-tests".to_owned(),
             rustflags: "--cfg loom".to_owned(),
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! hit.
 
 mod model;
-mod ran;
+mod results;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::root;
 use model::{Claim, Named, Row};
-use ran::Ran;
+use results::TestResults;
 
 const MODEL: &str = "docs/threat-model.md";
 /// Where the phases are that `ci/kill` hits.
@@ -22,13 +22,13 @@ const PHASES: &str = "tools/kill/src/phase.rs";
 /// Compares the model with what ran, and prints what does not agree; `true` when all does.
 pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let text = read(&root.join(MODEL))?;
-    let mut ran = Ran::default();
+    let mut results = TestResults::default();
     for file in &written(root)? {
-        ran.add(&read(file)?);
+        results.add(&read(file)?);
     }
-    ran.add_phases(&read(&root.join(PHASES))?);
+    results.add_phases(&read(&root.join(PHASES))?);
     let rows = model::rows(&text);
-    let faults = faults(&rows, &ran);
+    let faults = faults(&rows, &results);
     for fault in &faults {
         println!("{fault}");
     }
@@ -36,14 +36,14 @@ pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     println!(
         "summary: {} attacks and faults, {named} claims, {} tests ran, {} faults",
         rows.len(),
-        ran.passed(),
+        results.passed(),
         faults.len()
     );
     Ok(faults.is_empty() && !rows.is_empty())
 }
 
 /// A line for each row without a test, and for each claim that does not hold.
-fn faults(rows: &[Row], ran: &Ran) -> Vec<String> {
+fn faults(rows: &[Row], results: &TestResults) -> Vec<String> {
     let mut faults = Vec::new();
     for row in rows {
         let place = format!("{MODEL}:{}", row.line);
@@ -52,26 +52,26 @@ fn faults(rows: &[Row], ran: &Ran) -> Vec<String> {
         }
         faults.extend(row.trouble.iter().map(|trouble| format!("{place}: {trouble}")));
         faults.extend(row.named.iter().filter_map(|named| {
-            let why = fault(named, ran)?;
+            let why = fault(named, results)?;
             Some(format!("{place}: {why}"))
         }));
     }
     faults
 }
 
-fn fault(named: &Named, ran: &Ran) -> Option<String> {
+fn fault(named: &Named, results: &TestResults) -> Option<String> {
     let module = &named.module;
     match &named.claim {
-        Claim::Test(name) => match ran.outcome(module, name) {
+        Claim::Test(name) => match results.outcome(module, name) {
             Some(true) => None,
             Some(false) => Some(format!("{module}::{name} failed")),
             None => Some(format!("{module}::{name} did not run")),
         },
         Claim::Phase(name) => {
-            (!ran.has_phase(name)).then(|| format!("{name:?} is no phase of {PHASES}"))
+            (!results.has_phase(name)).then(|| format!("{name:?} is no phase of {PHASES}"))
         }
         Claim::AtLeast(least) => {
-            let found = ran.passed_below(module);
+            let found = results.passed_below(module);
             (found < *least).then(|| format!("{found} tests of {module} ran, not {least}"))
         }
     }
@@ -106,9 +106,9 @@ mod tests {
         | violations | checked | `a.rs` | `it_is_found`, `it_is_reported` (tests misbehaving/words) |\n\
         | floods | bounded | `b.rs` | `2 or more` (tests misbehaving), `x` (unit cache) |\n";
 
-    fn found(text: &str, ran: &str) -> String {
-        let mut all = Ran::default();
-        all.add(ran);
+    fn found(text: &str, results: &str) -> String {
+        let mut all = TestResults::default();
+        all.add(results);
         all.add_phases("    phase(\"client/write\", Client),\n");
         faults(&model::rows(text), &all).join("\n")
     }
@@ -170,8 +170,8 @@ mod tests {
             ),
         ];
         for (from, to, fault) in rows {
-            let [text, ran] = [TEXT, RAN].map(|text| text.replace(from, to));
-            assert_eq!(found(&text, &ran), fault, "{from} -> {to}");
+            let [text, results] = [TEXT, RAN].map(|text| text.replace(from, to));
+            assert_eq!(found(&text, &results), fault, "{from} -> {to}");
         }
         let phases = TEXT.replace("attack or fault", "fault");
         assert_eq!(found(&phases, RAN), "", "a table of faults");

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Tests by their paths, and whether each passed; and the phases that there are.
 #[derive(Default)]
-pub(super) struct Ran {
+pub(super) struct TestResults {
     tests: BTreeMap<String, bool>,
     phases: BTreeSet<String>,
 }
 
-impl Ran {
+impl TestResults {
     /// Reads what one or more runs printed. A path that several have passed only if it did in each.
     pub(super) fn add(&mut self, text: &str) {
         for line in text.lines() {
