@@ -74,23 +74,23 @@ pub(crate) fn render(providers: &[Provider], latencies: &BTreeMap<ServiceName, L
             text.sample(&format!("{},pid=\"{pid}\"", service(provider)), 1);
         }
     }
-    let told = || providers.iter().filter_map(|provider| Some((provider, provider.stats()?)));
+    let reported = || providers.iter().filter_map(|provider| Some((provider, provider.stats()?)));
     for [kind, field, name, help] in FAMILIES.lines().filter_map(family) {
         text.family(name, kind, help);
-        for (provider, stats) in told() {
+        for (provider, stats) in reported() {
             let named = ServerStats::NAMES.into_iter().zip(stats.values());
             let value = named.into_iter().find(|(name, _)| *name == field);
             text.sample(&service(provider), value.map_or(0, |(_, value)| value));
         }
     }
     text.family("requests_in_flight", "gauge", "Requests taken and not yet answered.");
-    for (provider, stats) in told() {
+    for (provider, stats) in reported() {
         text.sample(&service(provider), stats.in_flight());
     }
     servers(&mut text, providers);
     histograms(&mut text, latencies);
-    text.told.push_str("# EOF\n");
-    text.told
+    text.lines.push_str("# EOF\n");
+    text.lines
 }
 
 /// Renders the figures of a server as a whole, however many services it has.
@@ -169,7 +169,7 @@ pub(crate) fn seconds(at: SystemTime) -> f64 {
 /// The output. A family without a sample is left out.
 #[derive(Default)]
 struct Text {
-    told: String,
+    lines: String,
     /// The head of the family, written with its first sample.
     head: String,
     /// What its samples are called.
@@ -196,8 +196,8 @@ impl Text {
     }
 
     fn sample(&mut self, labels: &str, value: impl std::fmt::Display) {
-        self.told.push_str(&std::mem::take(&mut self.head));
-        let _ = writeln!(self.told, "{}{{{labels}}} {value}", self.sample);
+        self.lines.push_str(&std::mem::take(&mut self.head));
+        let _ = writeln!(self.lines, "{}{{{labels}}} {value}", self.sample);
     }
 }
 
@@ -208,13 +208,13 @@ mod tests {
     #[test]
     fn every_counter_of_a_service_has_a_family() {
         let fields = FAMILIES.lines().map(|line| family(line).unwrap()[1]);
-        let mut told: Vec<&str> = fields.collect();
+        let mut exported: Vec<&str> = fields.collect();
         // The reactor sleeps for all services together.
-        told.push("parks");
-        told.sort_unstable();
+        exported.push("parks");
+        exported.sort_unstable();
         let mut names = ServerStats::NAMES;
         names.sort_unstable();
-        assert_eq!(told, names);
+        assert_eq!(exported, names);
     }
 
     #[test]

@@ -93,10 +93,14 @@ fn lookups(totals: &Totals) -> Vec<Check> {
 }
 
 fn cgroups(outcome: &Outcome) -> Vec<Check> {
-    let world = &outcome.world;
-    let can = world.place().is_some();
-    let found = world.made > 0 && world.found == world.made && world.not_found == 0;
-    let gone = world.removed == world.made && world.gone == world.removed && world.not_gone == 0;
+    let test_cgroups = &outcome.test_cgroups;
+    let can = test_cgroups.place().is_some();
+    let found = test_cgroups.made > 0
+        && test_cgroups.found == test_cgroups.made
+        && test_cgroups.not_found == 0;
+    let gone = test_cgroups.removed == test_cgroups.made
+        && test_cgroups.gone == test_cgroups.removed
+        && test_cgroups.not_gone == 0;
     let one = |name, text: String, ok| match can {
         true => check(name, text, ok),
         false => Check { ok: None, ..check(name, not_made(name), false) },
@@ -104,12 +108,15 @@ fn cgroups(outcome: &Outcome) -> Vec<Check> {
     vec![
         one(
             "cgroups_found",
-            format!("each of {} cgroups made was found by id, path and (hash, name)", world.made),
+            format!(
+                "each of {} cgroups made was found by id, path and (hash, name)",
+                test_cgroups.made
+            ),
             found,
         ),
         one(
             "cgroups_gone",
-            format!("each of {} cgroups removed disappeared", world.removed),
+            format!("each of {} cgroups removed disappeared", test_cgroups.removed),
             found && gone,
         ),
     ]
@@ -185,7 +192,7 @@ fn burst(burst: &Burst, requests: &Arrivals) -> Vec<Check> {
 
 fn processes(outcome: &Outcome, served: &Served) -> Vec<Check> {
     let Outcome { totals, .. } = outcome;
-    let told = outcome.served.is_some();
+    let reported = outcome.served.is_some();
     let sessions = || totals.sessions.iter();
     let made: u64 = sessions().map(|session| session.made).sum();
     let answered: u64 = sessions().map(|session| session.answered).sum();
@@ -199,26 +206,27 @@ fn processes(outcome: &Outcome, served: &Served) -> Vec<Check> {
         check(
             "ended_cleanly",
             "the provider process ended by itself, with status 0",
-            told && outcome.trouble.is_empty(),
+            reported && outcome.trouble.is_empty(),
         ),
         check(
             "no_reconnects",
             format!("{SESSIONS} sessions were opened, none again"),
-            told && served.sessions == SESSIONS
+            reported
+                && served.sessions == SESSIONS
                 && served.handshakes_failed == 0
                 && served.poisoned == 0,
         ),
         check(
             "no_errors",
             "no errors",
-            told && totals.errors == 0 && failed == 0 && served.failed_scans == 0,
+            reported && totals.errors == 0 && failed == 0 && served.failed_scans == 0,
         ),
         check(
             "counters_reconcile",
             format!(
                 "made {made} = answered {answered} + failed {failed} + in flight {in_flight}, and accepted = answered + refused + lost"
             ),
-            told && here && there && served.accepted + unaccepted >= made,
+            reported && here && there && served.accepted + unaccepted >= made,
         ),
     ]
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, View, name_hash};
 
-use super::burst::{Burst, BurstClient, Course, SessionFigures};
+use super::burst::{Burst, BurstClient, BurstContext, SessionFigures};
 use super::figures::{Second, Totals};
 use super::provider::Provider;
 use super::report::Report;
 use super::services::{DemoPing, DemoTick};
 use super::tally::Tally;
-use super::world::World;
+use super::test_cgroups::TestCgroups;
 use crate::exit::{Exit, Failure, chain};
 use crate::stop::Stop;
 
@@ -27,7 +27,7 @@ const LOOKED_UP: usize = 64;
 /// A name that no cgroup has.
 const ABSENT: &str = "bellwire-demo: no such cgroup";
 /// How long to wait for the provider's first snapshot, and at the end until it shows that all cgroups are gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often cgroups change.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -38,7 +38,7 @@ pub(super) struct Consumer {
     burst_client: BurstClient,
     /// `None` until it ran.
     burst: Option<Burst>,
-    pub(super) world: World,
+    pub(super) test_cgroups: TestCgroups,
     tally: Tally,
     sequence: u64,
     /// How long the first session took to open.
@@ -49,7 +49,7 @@ pub(super) struct Consumer {
 
 impl Consumer {
     /// Opens all sessions and waits for the first snapshot.
-    pub(super) fn connect(run_dir: &RunDir, world: World) -> Result<Self, Failure> {
+    pub(super) fn connect(run_dir: &RunDir, test_cgroups: TestCgroups) -> Result<Self, Failure> {
         let begun = Instant::now();
         let mut client = Client::new(run_dir);
         let provider = client.connect()?.provider_pid();
@@ -60,13 +60,13 @@ impl Consumer {
             ticks: Subscriber::new(run_dir, Start::Oldest),
             burst_client: BurstClient::connect(run_dir)?,
             burst: None,
-            world,
+            test_cgroups,
             tally: Tally::new()?,
             sequence: 0,
             connect_nanos,
             provider,
         };
-        let first = consumer.cache.wait_for_change(Some(PATIENCE));
+        let first = consumer.cache.wait_for_change(Some(CATCH_UP_TIMEOUT));
         if !matches!(first, Ok(Refreshed::Changed)) {
             let what = format!("no first snapshot: {first:?}, {:?}", consumer.cache.state());
             return Err(Failure::new(Exit::Deadline, what));
@@ -109,7 +109,7 @@ impl Consumer {
                 }
             }
             if Instant::now() >= step_at {
-                self.world.step();
+                self.test_cgroups.step();
                 step_at = Instant::now() + STEP;
             }
             self.cycle();
@@ -120,18 +120,18 @@ impl Consumer {
             }
             stop.sleep_until(Instant::now() + PAUSE);
         }
-        let until = Instant::now() + PATIENCE;
-        while !self.world.is_caught_up() && Instant::now() < until && !provider.has_ended() {
-            self.world.shrink();
+        let until = Instant::now() + CATCH_UP_TIMEOUT;
+        while !self.test_cgroups.is_caught_up() && Instant::now() < until && !provider.has_ended() {
+            self.test_cgroups.shrink();
             self.refreshes(Instant::now() + REFRESHES);
-            self.look();
+            self.check_test_cgroups();
             thread::sleep(PAUSE);
         }
         Ok(measured)
     }
 
     /// Returns all figures, and the cgroups.
-    pub(super) fn end(mut self) -> (Totals, World) {
+    pub(super) fn end(mut self) -> (Totals, TestCgroups) {
         let session = self.client.session().map(|session| session.stats());
         let calls = session.as_ref().map(|stats| SessionFigures::new("calls", stats));
         let totals = Totals {
@@ -139,7 +139,7 @@ impl Consumer {
             burst: self.burst,
             ..self.tally.totals(session.unwrap_or_default())
         };
-        (totals, self.world)
+        (totals, self.test_cgroups)
     }
 
     fn cycle(&mut self) {
@@ -147,15 +147,15 @@ impl Consumer {
         self.refreshes(Instant::now() + REFRESHES);
         self.lookups(Instant::now() + LOOKUPS);
         self.events();
-        self.look();
+        self.check_test_cgroups();
     }
 
     /// Runs the burst, during which the snapshots show no cgroup of this machine.
     fn burst(&mut self, report: &mut Report, stop: &Stop) {
         let begun = Instant::now();
         let (cache, tally) = (&mut self.cache, &mut self.tally);
-        self.burst = Some(self.burst_client.run(&mut Course { cache, tally, report, stop }));
-        self.world.postpone(begun.elapsed());
+        self.burst = Some(self.burst_client.run(&mut BurstContext { cache, tally, report, stop }));
+        self.test_cgroups.postpone(begun.elapsed());
     }
 
     fn is_burst_interrupted(&self) -> bool {
@@ -163,9 +163,9 @@ impl Consumer {
     }
 
     /// Looks for the cgroups that were made and removed.
-    fn look(&mut self) {
+    fn check_test_cgroups(&mut self) {
         if let Some(current) = self.cache.current() {
-            self.world.check(current.index().view());
+            self.test_cgroups.check(current.index().view());
         }
     }
 
@@ -242,7 +242,7 @@ impl Consumer {
     /// Checks a new snapshot.
     fn changed(&mut self) {
         self.tally.came(&self.cache);
-        self.look();
+        self.check_test_cgroups();
     }
 
     /// Takes all events that are there, and checks each.

@@ -9,7 +9,7 @@ pub(crate) mod provider;
 mod report;
 mod services;
 mod tally;
-mod world;
+mod test_cgroups;
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ use figures::{Second, Served, Totals};
 use provider::Provider;
 use report::Report;
 pub(crate) use services::DemoPing;
-use world::World;
+use test_cgroups::TestCgroups;
 
 /// All results of the demo.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Outcome {
     served: Option<Served>,
     /// What was wrong with the provider process.
     trouble: Vec<String>,
-    world: World,
+    test_cgroups: TestCgroups,
     interrupted: Option<StopReason>,
 }
 
@@ -46,20 +46,21 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
     let dir = private_run_dir("bellwire-demo-")?;
     let root = Path::new(Scanner::ROOT);
     let real = Scanner::new(root).scan().is_ok();
-    let world = World::prepare(root, if real { args.cgroups } else { 0 });
+    let test_cgroups = TestCgroups::prepare(root, if real { args.cgroups } else { 0 });
     let mut report = Report::new(args);
     let mut provider = Provider::start(dir.path(), real.then_some(root))?;
     let pid = provider.pid();
-    let mut consumer = Consumer::connect(&RunDir::new(dir.path()), world)?;
+    let mut consumer = Consumer::connect(&RunDir::new(dir.path()), test_cgroups)?;
     let (connect_nanos, seen) = (consumer.connect_nanos, consumer.provider);
     report.start(pid, dir.path(), real, &consumer)?;
     let seconds = consumer.run(args.seconds.into(), &stop, &mut provider, &mut report)?;
-    let (totals, world) = consumer.end();
+    let (totals, test_cgroups) = consumer.end();
     let (served, wrong) = provider.end();
     let reached = format!("the consumer reached process {seen:?} instead of the provider");
     let trouble = (seen != Some(pid)).then_some(reached).into_iter().chain(wrong).collect();
     let interrupted = stop.requested();
-    let outcome = Outcome { seconds, connect_nanos, totals, served, trouble, world, interrupted };
+    let outcome =
+        Outcome { seconds, connect_nanos, totals, served, trouble, test_cgroups, interrupted };
     // Before the summary, since its reader may be gone.
     drop(dir);
     let holds = report.end(&outcome)?;

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// What it prints when it serves.
 const READY: &str = "ready";
 /// How long it may take to start or to end, on a machine that is not overloaded.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The provider, as the demo sees it: this program again, with a hidden subcommand. It ignores Ctrl-C.
 pub(super) struct Provider {
@@ -48,9 +48,9 @@ impl Provider {
             command.arg("--root").arg(root);
         }
         let (sender, lines) = mpsc::channel();
-        let hear = move |line| drop(sender.send(line));
-        let process = Subprocess::start(&mut command, hear).map_err(failed)?;
-        match lines.recv_timeout(PATIENCE) {
+        let on_line = move |line| drop(sender.send(line));
+        let process = Subprocess::start(&mut command, on_line).map_err(failed)?;
+        match lines.recv_timeout(REPLY_TIMEOUT) {
             Ok(Some(line)) if line == READY => Ok(Self { process, lines }),
             _ => Err(Failure::new(Exit::Failed, "the demo's provider did not start")
                 .next("`bellwire doctor` shows what this machine lacks")),
@@ -70,7 +70,7 @@ impl Provider {
         self.process.close();
         let mut served = None;
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(REPLY_TIMEOUT) {
                 Ok(Some(line)) => served = serde_json::from_str(&line).ok(),
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {

@@ -37,7 +37,7 @@ impl Report {
             return Ok(());
         }
         let (dir, connect) = (run_dir.display(), time(consumer.connect_nanos));
-        let (pid, world) = (std::process::id(), &consumer.world);
+        let (pid, test_cgroups) = (std::process::id(), &consumer.test_cgroups);
         let mut stdout = out::stdout();
         writeln!(
             stdout,
@@ -55,17 +55,17 @@ impl Report {
                 synthetic.map_or(0, |(cgroups, _)| cgroups)
             )?,
         }
-        if let Some(place) = world.place() {
+        if let Some(place) = test_cgroups.place() {
             let place = place.display();
             writeln!(stdout, "Cgroups come and go in {place}, named bellwire-demo-….")?;
-        } else if let Some(why) = &world.trouble {
+        } else if let Some(why) = &test_cgroups.trouble {
             writeln!(
                 stdout,
                 "{WARN}No cgroups can be made{WARN:#} ({why}): nothing will change. Run as root to see changes."
             )?;
         }
-        if world.stale > 0 {
-            writeln!(stdout, "Removed {} cgroups that killed demos had left.", world.stale)?;
+        if test_cgroups.stale > 0 {
+            writeln!(stdout, "Removed {} cgroups that killed demos had left.", test_cgroups.stale)?;
         }
         writeln!(stdout)?;
         Ok(stdout.flush()?)
@@ -102,7 +102,10 @@ impl Report {
         changes.try_for_each(|LaneChange { session, lane, epoch, from, to, why }| {
             let arrow = if to > from { "↑" } else { "↓" };
             let (from, to) = (bytes(*from), bytes(*to));
-            self.news(arrow, format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"))
+            self.print_change(
+                arrow,
+                format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"),
+            )
         })
     }
 
@@ -110,13 +113,13 @@ impl Report {
     pub(super) fn shown(&self, shown: &Shown) -> Result<(), Failure> {
         let (cgroups, len) = (count(shown.cgroups as u64), bytes(shown.bytes as u64));
         let took = time(shown.nanos);
-        self.news(
+        self.print_change(
             "•",
             format_args!("snapshot of {cgroups} cgroups, {len}: made, seen and checked in {took}"),
         )
     }
 
-    fn news(&self, mark: &str, what: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    fn print_change(&self, mark: &str, what: std::fmt::Arguments<'_>) -> Result<(), Failure> {
         if self.json {
             return Ok(());
         }
@@ -144,7 +147,8 @@ impl Report {
         lanes(&totals.sessions, width).print(&mut stdout, width)?;
         writeln!(stdout)?;
         check::print(&checks, &mut stdout)?;
-        let trouble = outcome.world.trouble.iter().filter(|_| outcome.world.place().is_some());
+        let trouble =
+            outcome.test_cgroups.trouble.iter().filter(|_| outcome.test_cgroups.place().is_some());
         for why in outcome.trouble.iter().chain(&totals.messages).chain(trouble) {
             writeln!(stdout, "    {BAD}{why}{BAD:#}")?;
         }
@@ -276,20 +280,20 @@ fn figures_of_the_run(
 }
 
 fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
-    let world = &outcome.world;
+    let test_cgroups = &outcome.test_cgroups;
     json!({
         "ok": ok,
         "interrupted": outcome.interrupted.is_some(),
         "checks": check::verdicts(checks),
         "connect_nanos": outcome.connect_nanos,
         "cgroups": {
-            "place": world.place().map(|place| place.display().to_string()),
-            "trouble": world.trouble,
-            "made": world.made,
-            "found": world.found,
-            "removed": world.removed,
-            "gone": world.gone,
-            "stale_removed": world.stale,
+            "place": test_cgroups.place().map(|place| place.display().to_string()),
+            "trouble": test_cgroups.trouble,
+            "made": test_cgroups.made,
+            "found": test_cgroups.found,
+            "removed": test_cgroups.removed,
+            "gone": test_cgroups.gone,
+            "stale_removed": test_cgroups.stale,
         },
         "seconds": outcome.seconds,
         "lane_changes": outcome.totals.burst.as_ref().map_or(&[][..], |burst| &burst.lane_changes),

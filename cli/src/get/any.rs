@@ -6,7 +6,7 @@ use bellwire::{Contract, Dynamic, RunDir, ServiceName, SnapshotCache};
 use serde_json::json;
 
 use super::args::Get;
-use super::{PATIENCE, nothing, wait_for_first};
+use super::{DEFAULT_TIMEOUT, nothing, wait_for_first};
 use crate::args::Args;
 use crate::call::proto;
 use crate::config;
@@ -28,7 +28,7 @@ pub(super) fn snapshot(
     };
     let contract = Contract::new(service).method(args.method);
     let mut cache = SnapshotCache::<Dynamic>::with_contract(run_dir, contract, config::client());
-    let timeout = args.timeout.unwrap_or(PATIENCE);
+    let timeout = args.timeout.unwrap_or(DEFAULT_TIMEOUT);
     if !wait_for_first(&mut cache, timeout)? {
         return Err(nothing(cache.state(), service.as_str(), run_dir, timeout));
     }

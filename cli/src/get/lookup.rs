@@ -16,7 +16,7 @@ use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, Table, WARN, spa
 
 /// How many keys are sent in one message.
 const TOGETHER: usize = 1000;
-const PATIENCE: Duration = Duration::from_secs(2);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many answers had each state.
 #[derive(Default, Serialize)]
@@ -152,7 +152,7 @@ fn ask<S>(run_dir: &RunDir, args: &Get, keys: &[S::Request]) -> Result<Vec<S::Re
 where
     S: Service<Response = Lookup<S::Known>> + Known,
 {
-    let timeout = args.timeout.unwrap_or(PATIENCE);
+    let timeout = args.timeout.unwrap_or(DEFAULT_TIMEOUT);
     let config = config::client().timeout(timeout).connect_timeout(timeout);
     let mut client = Client::<S>::with_config(run_dir, config);
     let session = client.connect().map_err(|error| unanswered::<S>(run_dir, error))?;

@@ -23,7 +23,7 @@ use selection::Selection;
 type Cache = SnapshotCache<CgroupsSnapshot>;
 
 /// How long `get` without `--watch` waits.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     match args.subject {
@@ -46,7 +46,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         let stop = Stop::on_signals()?;
         return watch::run(&mut cache, run_dir, args, &selection, &stop);
     }
-    let timeout = args.timeout.unwrap_or(PATIENCE);
+    let timeout = args.timeout.unwrap_or(DEFAULT_TIMEOUT);
     if !wait_for_first(&mut cache, timeout)? {
         return Err(nothing(cache.state(), CgroupsSnapshot::NAME, run_dir, timeout));
     }

@@ -28,7 +28,7 @@ pub(crate) enum Source {
 
 /// A generation that was published.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fed {
+pub(crate) struct FeedUpdate {
     pub(crate) generation: u64,
     pub(crate) cgroups: usize,
     pub(crate) skipped: u32,
@@ -96,8 +96,8 @@ impl Feed {
     }
 
     /// Waits until every cgroup's name was asked for, at most for `limit`; returns whether there was any to ask for.
-    pub(crate) fn settle(&self, limit: Duration) -> bool {
-        self.names.as_ref().is_some_and(|names| names.settle(limit))
+    pub(crate) fn wait_for_names(&self, limit: Duration) -> bool {
+        self.names.as_ref().is_some_and(|names| names.wait_for_names(limit))
     }
 
     /// Switches to another source, whose cgroups all count as new, and returns the previous one.
@@ -107,7 +107,7 @@ impl Feed {
     }
 
     /// Scans once; publishes a new generation if anything changed, and returns it.
-    pub(crate) fn step(&mut self) -> Result<Option<Fed>, FeedError> {
+    pub(crate) fn step(&mut self) -> Result<Option<FeedUpdate>, FeedError> {
         let begun = Instant::now();
         let mut scan = self.source.scan()?;
         if let Some(names) = &self.names {
@@ -124,7 +124,7 @@ impl Feed {
         let generation = self.publisher.publish_with(bytes, write)?;
         // It got the room that it asked for.
         written?;
-        let fed = Fed {
+        let update = FeedUpdate {
             generation,
             cgroups: scan.entries.len(),
             skipped: meta.skipped,
@@ -133,7 +133,7 @@ impl Feed {
             took: begun.elapsed(),
         };
         self.last = Some(scan);
-        Ok(Some(fed))
+        Ok(Some(update))
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
         // A process that is requested twice in one batch is read once.
         let mut read = HashMap::new();
         names.refresh();
-        let look = |pid| {
+        let describe = |pid| {
             let mut found = processes.lookup(pid);
             if let Lookup::Known(app) = &mut found {
                 names.name_app(app);
@@ -46,7 +46,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
             if answers.is_abandoned() {
                 return;
             }
-            answers.push(read.entry(*pid).or_insert_with(|| look(*pid)));
+            answers.push(read.entry(*pid).or_insert_with(|| describe(*pid)));
         }
     };
     serve::<AppsLookup>(run_dir, args, handler, || {

@@ -20,7 +20,7 @@ use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
 use args::Provide;
 use bellwire_cgroups::scan::Scanner;
-pub(crate) use feed::{Fed, Feed, FeedError, Source};
+pub(crate) use feed::{Feed, FeedError, FeedUpdate, Source};
 use incidents::Incidents;
 use names::{Names, Patterns, Spec};
 
@@ -33,7 +33,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 }
 
 /// How long a provider waits for the first names.
-const SETTLE: Duration = Duration::from_secs(1);
+const FIRST_NAMES_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let names = Names::of(args)?;
@@ -47,7 +47,7 @@ fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let mut feed = Feed::new(source, publisher).with_names(names);
     // The first client shall find a snapshot, with names if their sources are fast.
     let mut first = feed.step().map_err(|error| no_feed(&error))?;
-    if feed.settle(SETTLE) {
+    if feed.wait_for_names(FIRST_NAMES_TIMEOUT) {
         first = feed.step().map_err(|error| no_feed(&error))?.or(first);
     }
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
@@ -66,12 +66,12 @@ fn follow(feed: &mut Feed, args: &Provide, stop: &Stop) {
     let mut failing: Option<String> = None;
     while !stop.sleep_until(due) {
         match feed.step() {
-            Ok(fed) => {
+            Ok(update) => {
                 if failing.take().is_some() {
                     log(format_args!("{GOOD}scanning again{GOOD:#}"));
                 }
-                if let Some(Fed { generation, cgroups, bytes, took, .. }) =
-                    fed.filter(|_| args.verbose)
+                if let Some(FeedUpdate { generation, cgroups, bytes, took, .. }) =
+                    update.filter(|_| args.verbose)
                 {
                     let (bytes, took) = (count(bytes as u64), span(took));
                     log(format_args!(
@@ -134,8 +134,8 @@ fn place(run_dir: &RunDir, service: &str) -> String {
 }
 
 /// Tells the operator what is provided, and what the first scan found.
-fn announce(run_dir: &RunDir, args: &Provide, is_synthetic: bool, first: Option<&Fed>) {
-    let (cgroups, mode) = first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
+fn announce(run_dir: &RunDir, args: &Provide, is_synthetic: bool, first: Option<&FeedUpdate>) {
+    let (cgroups, mode) = first.map_or((0, "?"), |update| (update.cgroups, update.mode.as_str()));
     let what = if is_synthetic {
         format!("{cgroups} synthetic cgroups, which do not change")
     } else {
@@ -148,7 +148,7 @@ fn announce(run_dir: &RunDir, args: &Provide, is_synthetic: bool, first: Option<
     if is_synthetic && args.synthetic.is_none() {
         log(format_args!("{WARN}synthetic{WARN:#}: this system has no cgroups"));
     }
-    if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
+    if let Some(skipped) = first.map(|update| update.skipped).filter(|skipped| *skipped > 0) {
         log(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
     }
 }

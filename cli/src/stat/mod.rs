@@ -102,8 +102,8 @@ fn print(run_dir: &RunDir, format: StatFormat, providers: &[Provider]) -> Result
             out::json_line(&Report { run_dir, services })?;
         }
         StatFormat::Openmetrics => {
-            let told = openmetrics::render(providers, &BTreeMap::new());
-            out::write_all(told.as_bytes())?;
+            let text = openmetrics::render(providers, &BTreeMap::new());
+            out::write_all(text.as_bytes())?;
         }
         StatFormat::Table if providers.is_empty() => {
             let _ = writeln!(anstream::stderr(), "nobody serves in {}", run_dir.path().display());

@@ -54,17 +54,17 @@ fn rates(
         };
         let earlier = before.get(&provider.service);
         let per_second = |of: fn(&ServerStats) -> u64| per_second(stats, earlier, of);
-        let told = |value: Option<f64>| Cell::new(value.map_or("-".into(), rate));
-        let told_bytes = |value: Option<f64>| Cell::new(value.map_or("-".into(), whole_bytes));
+        let rate_cell = |value: Option<f64>| Cell::new(value.map_or("-".into(), rate));
+        let bytes_cell = |value: Option<f64>| Cell::new(value.map_or("-".into(), whole_bytes));
         table.row([
             Cell::new(provider.service.to_string()),
             Cell::new(count(stats.sessions)),
-            told(per_second(|stats| stats.accepted)),
-            told(per_second(|stats| stats.errors)),
-            told(per_second(|stats| stats.refused)),
+            rate_cell(per_second(|stats| stats.accepted)),
+            rate_cell(per_second(|stats| stats.errors)),
+            rate_cell(per_second(|stats| stats.refused)),
             Cell::new(count(stats.in_flight())),
-            told_bytes(per_second(|stats| stats.bytes_received)),
-            told_bytes(per_second(|stats| stats.bytes_sent)),
+            bytes_cell(per_second(|stats| stats.bytes_received)),
+            bytes_cell(per_second(|stats| stats.bytes_sent)),
         ]);
     }
     Ok(table.show()?)

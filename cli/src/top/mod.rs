@@ -56,8 +56,8 @@ pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure>
     // Ctrl-C is a key in this mode, and SIGINT comes from another process.
     let stop = Stop::on_signals()?;
     let mut terminal = ratatui::try_init()?;
-    let look = |model: &mut Model| scan(&mut scanner, run_dir, model).map(|_| ());
-    let ended = show(&mut terminal, args.interval, look, &mut model, &stop);
+    let rescan = |model: &mut Model| scan(&mut scanner, run_dir, model).map(|_| ());
+    let ended = show(&mut terminal, args.interval, rescan, &mut model, &stop);
     ratatui::try_restore()?;
     ended
 }
@@ -103,7 +103,7 @@ fn scan(
 fn show(
     terminal: &mut DefaultTerminal,
     interval: Duration,
-    mut look: impl FnMut(&mut Model) -> Result<(), Failure>,
+    mut rescan: impl FnMut(&mut Model) -> Result<(), Failure>,
     model: &mut Model,
     stop: &Stop,
 ) -> Result<Exit, Failure> {
@@ -123,7 +123,7 @@ fn show(
             return Ok(why.exit());
         }
         if Instant::now() >= due {
-            look(model)?;
+            rescan(model)?;
             due = Instant::now() + interval;
         }
     }

@@ -119,9 +119,9 @@ fn it_prints_each_second_and_each_check_in_plain_lines() {
     for figure in ["generation", "cgroups", "look-ups/s", "RTT p99", "rings/call", "errors 0"] {
         assert!(second.contains(figure), "{second}");
     }
-    for news in ["↑ burst requests 16 KiB → ", "↓ burst answers ", "snapshot of 100 000 cgroups"]
+    for change in ["↑ burst requests 16 KiB → ", "↓ burst answers ", "snapshot of 100 000 cgroups"]
     {
-        assert!(ended.stdout.contains(news), "{}", ended.stdout);
+        assert!(ended.stdout.contains(change), "{}", ended.stdout);
     }
     for lane in ["LANE ", "burst requests", "burst answers", "workload answers"] {
         assert!(ended.stdout.lines().any(|line| line.starts_with(lane)), "{}", ended.stdout);

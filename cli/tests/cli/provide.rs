@@ -136,15 +136,15 @@ fn a_refusal_is_printed_with_its_time_and_reason_when_it_happens() {
     assert!(time.starts_with("20") && time.contains('T') && time.ends_with('Z'), "{line}");
     assert!(what.contains("session") && what.contains("BELLWIRE_TOKEN"), "{line}");
     let stat = &mut place.command(&["stat", "--format", "json"]);
-    let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).json()["services"][0].clone();
+    let reply = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).json()["services"][0].clone();
     // A client may have come again.
-    let refused = told["stats"]["clients_refused"].as_u64().unwrap();
-    assert!(refused >= 1, "{told:#}");
-    assert_eq!(told["server"]["incidents"][0]["refused"], refused, "{told:#}");
+    let refused = reply["stats"]["clients_refused"].as_u64().unwrap();
+    assert!(refused >= 1, "{reply:#}");
+    assert_eq!(reply["server"]["incidents"][0]["refused"], refused, "{reply:#}");
     for (format, part) in [("table", "refused"), ("openmetrics", "kind=\"refused\"} ")] {
         let stat = &mut place.command(&["stat", "--format", format]);
-        let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).stdout;
-        assert!(told.contains(part), "{told}");
+        let reply = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).stdout;
+        assert!(reply.contains(part), "{reply}");
     }
     provider.end_by(Signal::Kill);
 }

@@ -52,14 +52,14 @@ fn a_process_is_described_by_the_kernel_until_it_is_gone() {
 fn kernel_threads_have_names_and_threads_of_a_process_are_none() {
     let place = Place::new();
     let _provider = place.provide(&["apps"]);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = thread::spawn(move || {
-        tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+        sender.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
         let _ = ended.recv();
     });
     let thread_id: u32 =
-        told.recv().unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+        receiver.recv().unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
     assert_eq!(app(&place, thread_id)["status"], "unknown");
     drop(end);
     thread.join().unwrap();
@@ -172,8 +172,8 @@ fn a_real_cgroup_and_its_processes_are_known_as_long_as_they_exist() {
     let _cgroups = place.provide(&["cgroups-lookup"]);
     let _apps = place.provide(&["apps"]);
     let path = made.path.clone();
-    let look = || get(&place, "cgroups-lookup", std::slice::from_ref(&path));
-    let (status, json) = look();
+    let lookup = || get(&place, "cgroups-lookup", std::slice::from_ref(&path));
+    let (status, json) = lookup();
     assert_eq!(status, Some(0), "{json}");
     let found = &json["cgroups"][0];
     let inode = fs::metadata(made.dir()).unwrap().ino();
@@ -192,7 +192,7 @@ fn a_real_cgroup_and_its_processes_are_known_as_long_as_they_exist() {
     }
     idle.end();
     remove(made.dir());
-    let (status, json) = look();
+    let (status, json) = lookup();
     assert_eq!((status, &json["cgroups"][0]["status"]), (Some(8), &"unknown".into()));
 }
 
@@ -279,8 +279,8 @@ fn batches_cost_a_provider_no_more_memory_than_their_limit_allows() {
     };
     let before = peak();
     let run_dir = RunDir::new(place.run_dir());
-    let patience = Duration::from_secs(60);
-    let config = || ClientConfig::default().timeout(patience).connect_timeout(patience);
+    let timeout = Duration::from_secs(60);
+    let config = || ClientConfig::default().timeout(timeout).connect_timeout(timeout);
     let open = || Client::<AppsLookup>::with_config(&run_dir, config());
     let pids: Vec<u32> = (0..2 << 20).collect();
     let mut greedy = [open(), open()];

@@ -44,12 +44,13 @@ fn stat_shows_the_doorbells_of_both_ends() {
     for part in ["doubled", "  epoll", "  eventfd 4", "  futex 2, eventfd 1, socket 1"] {
         assert!(row.contains(part), "{part}: {row}");
     }
-    let told = place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
-    let (stats, server_of) = (&told["stats"], &told["server"]);
+    let reported =
+        place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
+    let (stats, server_of) = (&reported["stats"], &reported["server"]);
     assert_eq!(server_of["backend"], "epoll");
     assert_eq!(server_of["backend_asked"], "epoll");
     let by = ["clients_by_futex", "clients_by_eventfd", "clients_by_socket", "socket_rung"];
-    assert_eq!(by.map(|name| stats[name].as_u64().unwrap()), [2, 1, 1, 0], "{told:#}");
+    assert_eq!(by.map(|name| stats[name].as_u64().unwrap()), [2, 1, 1, 0], "{reported:#}");
     let text = place.run(&["stat", "doubled", "--format", "openmetrics"]).stdout;
     let pid = std::process::id();
     for line in [
@@ -59,7 +60,7 @@ fn stat_shows_the_doorbells_of_both_ends() {
         "bellwire_sessions_client_by_socket{service=\"doubled\"} 1".to_owned(),
         "bellwire_sessions_socket_rung{service=\"doubled\"} 0".to_owned(),
     ] {
-        assert!(text.lines().any(|told| told == line), "{line}: {text}");
+        assert!(text.lines().any(|reported| reported == line), "{line}: {text}");
     }
     // Those that are over are of no kind any more.
     drop(clients);
@@ -81,10 +82,11 @@ fn stat_shows_the_reactors_backend_and_the_unavailable_one() {
     for part in [waits, "  socket 1", "  futex 1"] {
         assert!(row.contains(part), "{part}: {row}");
     }
-    let told = place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
+    let reported =
+        place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
     let backend = if has_it { "io_uring" } else { "epoll" };
-    assert_eq!(told["server"]["backend"], backend);
-    assert_eq!(told["server"]["backend_asked"], "io_uring");
+    assert_eq!(reported["server"]["backend"], backend);
+    assert_eq!(reported["server"]["backend_asked"], "io_uring");
     drop(server);
 
     // The thread pool is for Windows: what was asked for cannot be had.

@@ -45,12 +45,12 @@ impl Screen {
         let child = pair.slave.spawn_command(builder).unwrap();
         drop(pair.slave);
         let mut reader = pair.master.try_clone_reader().unwrap();
-        let (tell, output) = channel();
+        let (sender, output) = channel();
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             // A terminal that nobody has any more fails.
             while let Ok(len @ 1..) = reader.read(&mut bytes) {
-                let _ = tell.send(bytes[..len].to_vec());
+                let _ = sender.send(bytes[..len].to_vec());
             }
         });
         let keys = pair.master.take_writer().unwrap();

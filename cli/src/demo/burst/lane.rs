@@ -38,7 +38,7 @@ impl Watch {
     }
 
     /// Returns the lanes whose size has changed since the last check.
-    pub(super) fn look(
+    pub(super) fn changes(
         &mut self,
         stats: &SessionStats,
         cause: Cause,
@@ -95,14 +95,14 @@ mod tests {
         stats.requests.epoch = 1;
         stats.requests.size = 1 << 14;
         let mut watch = Watch::new("burst", &stats);
-        assert_eq!(watch.look(&stats, Cause::Call(64)).count(), 0);
+        assert_eq!(watch.changes(&stats, Cause::Call(64)).count(), 0);
         stats.requests.epoch = 3;
         stats.requests.size = 1 << 16;
-        let changes: Vec<_> = watch.look(&stats, Cause::Submit(64)).collect();
+        let changes: Vec<_> = watch.changes(&stats, Cause::Submit(64)).collect();
         let [change] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!((change.epoch, change.from, change.to), (3, 1 << 14, 1 << 16));
         assert_eq!((change.session, change.lane), ("burst", "requests"));
-        assert_eq!(watch.look(&stats, Cause::Submit(64)).count(), 0);
+        assert_eq!(watch.changes(&stats, Cause::Submit(64)).count(), 0);
         assert_eq!(watch.spans().next().unwrap().most, 1 << 16);
     }
 }

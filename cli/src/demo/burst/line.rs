@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::stop::Stop;
 
 /// How long an answer, or room for a request, may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One session of the burst: numbers the messages that it sends and checks the answers.
 pub(super) struct Line {
@@ -34,7 +34,7 @@ type Expected = Message;
 impl Line {
     /// Opens the session. It is the only one: nothing here reconnects.
     pub(super) fn connect(name: &'static str, run_dir: &RunDir) -> Result<Self, Failure> {
-        let config = ClientConfig::default().timeout(PATIENCE);
+        let config = ClientConfig::default().timeout(CALL_TIMEOUT);
         let mut client = Client::with_config(run_dir, config);
         let watch = Watch::new(name, &client.connect()?.stats());
         let (sequences, in_flight) = (Sequences::default(), VecDeque::new());
@@ -152,7 +152,7 @@ impl Line {
 
     /// Waits for an answer and checks it.
     fn take_answer(&mut self, len: usize, burst: &mut Burst) -> Result<(), Failure> {
-        let (ticket, answer) = session(&mut self.client)?.wait_reply(PATIENCE)?;
+        let (ticket, answer) = session(&mut self.client)?.wait_reply(CALL_TIMEOUT)?;
         let place = self.in_flight.iter().position(|(sent, _)| *sent == ticket);
         let expected = place.and_then(|place| self.in_flight.remove(place));
         let answer = answer?;
@@ -177,7 +177,7 @@ impl Line {
     /// Notes which lanes have changed their size.
     fn note_lanes(&mut self, cause: Cause, burst: &mut Burst) -> Result<(), Failure> {
         let stats = session(&mut self.client)?.stats();
-        burst.lane_changes.extend(self.watch.look(&stats, cause));
+        burst.lane_changes.extend(self.watch.changes(&stats, cause));
         Ok(())
     }
 }

@@ -33,12 +33,12 @@ pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
 /// The longest message of the burst, in bytes.
 pub(super) const LONGEST: usize = 16 << 20;
 /// How long a snapshot may take. An unoptimized build on a busy machine needs many seconds for a large one.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the release of memory may take at the end.
 const REST: Duration = Duration::from_secs(10);
 /// How often a wait checks what it waits for, or whether the demo shall end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How messages grow on the first session, and how much of that the second one gets.
 const GROWTH: [Step; 9] = [
@@ -72,7 +72,7 @@ pub(super) struct BurstClient {
 }
 
 /// What a burst runs with.
-pub(super) struct Course<'a> {
+pub(super) struct BurstContext<'a> {
     pub(super) cache: &'a mut SnapshotCache<CgroupsSnapshot>,
     pub(super) tally: &'a mut Tally,
     pub(super) report: &'a mut Report,
@@ -90,16 +90,16 @@ impl BurstClient {
 
     /// Runs the whole phase, or until the demo shall end. A failure is counted as an error; the checks then find what is
     /// missing.
-    pub(super) fn run(&mut self, course: &mut Course<'_>) -> Burst {
+    pub(super) fn run(&mut self, context: &mut BurstContext<'_>) -> Burst {
         let begun = Instant::now();
         let mut burst = Burst::default();
-        let ran = self.all(course, &mut burst);
-        let back = course.stop.check().and_then(|()| self.back(course));
+        let ran = self.all(context, &mut burst);
+        let back = context.stop.check().and_then(|()| self.back(context));
         for failed in [ran, back].into_iter().filter_map(Result::err) {
             // SIGTERM may have reached the provider, too: what fails from then on is no error.
-            burst.is_interrupted = course.stop.requested().is_some();
+            burst.is_interrupted = context.stop.requested().is_some();
             if !burst.is_interrupted {
-                course.tally.error(&format!("burst: {failed}"));
+                context.tally.error(&format!("burst: {failed}"));
             }
         }
         burst.seconds = begun.elapsed().as_secs_f64();
@@ -117,18 +117,18 @@ impl BurstClient {
         [first.figures(), second.figures(), workload].into_iter().flatten()
     }
 
-    fn all(&mut self, course: &mut Course<'_>, burst: &mut Burst) -> Result<(), Failure> {
+    fn all(&mut self, context: &mut BurstContext<'_>, burst: &mut Burst) -> Result<(), Failure> {
         let [few, many, few_again] = SNAPSHOTS;
-        self.show(1, few, course, burst)?;
+        self.show(1, few, context, burst)?;
         burst.shared.before = self.memory()?;
-        self.show(2, many, course, burst)?;
-        self.messages(course, burst)?;
+        self.show(2, many, context, burst)?;
+        self.messages(context, burst)?;
         burst.shared.most = self.memory()?;
-        let told = burst.lane_changes.len();
+        let reported = burst.lane_changes.len();
         self.lines.iter_mut().try_for_each(|line| line.trim(burst))?;
-        course.report.lanes(burst.lane_changes.iter().skip(told))?;
-        self.show(3, few_again, course, burst)?;
-        burst.shared.after = self.rest(burst.shared.before, course.stop)?;
+        context.report.lanes(burst.lane_changes.iter().skip(reported))?;
+        self.show(3, few_again, context, burst)?;
+        burst.shared.after = self.rest(burst.shared.before, context.stop)?;
         Ok(())
     }
 
@@ -151,29 +151,33 @@ impl BurstClient {
             if now.pieces <= before.pieces || Instant::now() >= until {
                 return Ok(now);
             }
-            stop.sleep_until(Instant::now() + LOOK);
+            stop.sleep_until(Instant::now() + POLL_INTERVAL);
         }
     }
 
     /// Makes the provider publish this machine's cgroups again, and waits for them.
-    fn back(&mut self, course: &mut Course<'_>) -> Result<(), Failure> {
-        let begun = course.cache.current().map_or(0, Current::generation);
+    fn back(&mut self, context: &mut BurstContext<'_>) -> Result<(), Failure> {
+        let begun = context.cache.current().map_or(0, Current::generation);
         self.workload.call(&Workload::REAL)?;
-        next(course, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
+        next(context, Instant::now() + SNAPSHOT_TIMEOUT, |generation, _| generation > begun)?;
         Ok(())
     }
 
-    fn messages(&mut self, course: &mut Course<'_>, burst: &mut Burst) -> Result<(), Failure> {
+    fn messages(
+        &mut self,
+        context: &mut BurstContext<'_>,
+        burst: &mut Burst,
+    ) -> Result<(), Failure> {
         for (line, steps) in self.lines.iter_mut().zip([&GROWTH[..], &SECOND]) {
             for step in steps {
-                let told = burst.lane_changes.len();
-                line.take(*step, course.stop, burst)?;
-                course.report.lanes(burst.lane_changes.iter().skip(told))?;
+                let reported = burst.lane_changes.len();
+                line.take(*step, context.stop, burst)?;
+                context.report.lanes(burst.lane_changes.iter().skip(reported))?;
             }
         }
         let shared = Line::attached(ATTACHED)?;
         self.lines.iter_mut().try_for_each(|line| {
-            course.stop.check()?;
+            context.stop.check()?;
             line.call_attached(&shared, burst)
         })
     }
@@ -183,35 +187,35 @@ impl BurstClient {
         &mut self,
         seed: u64,
         cgroups: usize,
-        course: &mut Course<'_>,
+        context: &mut BurstContext<'_>,
         burst: &mut Burst,
     ) -> Result<(), Failure> {
         let expected = workload::cgroups(cgroups, seed);
-        course.stop.check()?;
+        context.stop.check()?;
         let begun = Instant::now();
         self.workload.call(&Workload::synthetic(cgroups, seed))?;
-        let stop = course.stop;
-        let goes_on = || stop.requested().is_none();
-        let same = |_, index: &Index| workload::is_exactly(index.view(), &expected, goes_on);
-        let (generation, bytes) = next(course, begun + PATIENCE, same)?;
+        let stop = context.stop;
+        let is_running = || stop.requested().is_none();
+        let same = |_, index: &Index| workload::is_exactly(index.view(), &expected, is_running);
+        let (generation, bytes) = next(context, begun + SNAPSHOT_TIMEOUT, same)?;
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { cgroups, generation, bytes, nanos };
         burst.snapshots.push(shown);
-        course.report.shown(&shown)
+        context.report.shown(&shown)
     }
 }
 
 /// Waits for the intended snapshot and checks each one that arrives. Returns its generation and its length in bytes.
 fn next(
-    course: &mut Course<'_>,
+    context: &mut BurstContext<'_>,
     until: Instant,
     is_meant: impl Fn(u64, &Index) -> bool,
 ) -> Result<(u64, usize), Failure> {
-    let Course { cache, tally, stop, .. } = course;
+    let BurstContext { cache, tally, stop, .. } = context;
     loop {
         stop.check()?;
         let left = until.saturating_duration_since(Instant::now());
-        let waited = cache.wait_for_change(Some(left.min(LOOK)));
+        let waited = cache.wait_for_change(Some(left.min(POLL_INTERVAL)));
         let waited = waited.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
         tally.came(cache);
         let current = cache.current();

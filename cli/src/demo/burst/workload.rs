@@ -75,15 +75,15 @@ pub(super) fn cgroups(count: usize, seed: u64) -> Vec<CgroupEntry> {
 }
 
 /// Returns whether these are all the cgroups, and each is found by its id, path and (hash, name). That takes a second for 100 000:
-/// it returns false as soon as `go_on` does.
+/// it returns false as soon as `is_running` does.
 pub(super) fn is_exactly(
     view: View<'_>,
     expected: &[CgroupEntry],
-    go_on: impl Fn() -> bool,
+    is_running: impl Fn() -> bool,
 ) -> bool {
     view.len() == expected.len()
         && view.iter().zip(expected).all(|(cgroup, expected)| {
-            go_on()
+            is_running()
                 && cgroup == expected.as_cgroup()
                 && view.find_by_id(cgroup.id) == Some(cgroup)
                 && view.find_by_path(cgroup.path) == Some(cgroup)

@@ -60,16 +60,16 @@ mod tests {
         assert_eq!(container(logs.path(), &id), Ok(Answer::Later));
         let link = format!("containers/web-7d9_shop_nginx-{id}.log");
         fs::write(logs.path().join(link), "").unwrap();
-        let told = |answer| match answer {
+        let printed = |answer| match answer {
             Ok(Answer::Known(Name { name, labels })) => {
                 let labels = labels.into_iter().map(|(name, value)| format!(" {name}={value}"));
                 name + &labels.collect::<String>()
             }
             other => panic!("{other:?}"),
         };
-        let found = told(container(logs.path(), &id));
+        let found = printed(container(logs.path(), &id));
         assert_eq!(found, "k8s_shop_web-7d9_nginx namespace=shop pod=web-7d9 container=nginx");
-        assert_eq!(told(pod(logs.path(), uid)), "k8s_shop_web-7d9 namespace=shop pod=web-7d9");
+        assert_eq!(printed(pod(logs.path(), uid)), "k8s_shop_web-7d9 namespace=shop pod=web-7d9");
         assert_eq!(pod(logs.path(), "other"), Ok(Answer::Later));
     }
 }

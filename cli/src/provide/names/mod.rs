@@ -32,10 +32,10 @@ use crate::provide::args::Provide;
 /// Threads that ask.
 const WORKERS: usize = 4;
 /// How often a source may say "later" until the cgroup is no longer pending. Further attempts continue.
-const PATIENCE: u32 = 6;
+const MAX_PENDING_RETRIES: u32 = 6;
 /// The times between two questions: doubled from the first to the last while the answer is "later".
-const SOON: Duration = Duration::from_secs(1);
-const SLOW: Duration = Duration::from_secs(60);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
 /// A name that nobody wants for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(600);
 
@@ -78,7 +78,7 @@ struct Inner {
 struct Known {
     /// The cgroup that was there when it was asked for, if its caller knows it.
     id: Option<u64>,
-    said: NameState,
+    state: NameState,
     /// Whether it is in the queue, or being asked for.
     queued: bool,
     /// Whether another cgroup took its place since it was queued.
@@ -160,7 +160,7 @@ impl Names {
     }
 
     /// Waits until everything was asked for once, at most for `limit`; returns whether anything was.
-    pub(super) fn settle(&self, limit: Duration) -> bool {
+    pub(super) fn wait_for_names(&self, limit: Duration) -> bool {
         let inner = self.shared.lock();
         let asking = |inner: &mut Inner| inner.busy > 0 || !inner.queue.is_empty();
         drop(self.shared.done.wait_timeout_while(inner, limit, asking));
@@ -200,8 +200,8 @@ impl Names {
         let shared = &self.shared;
         if !shared.sources.is_empty() {
             let (owner, inside) = owner_of(path);
-            let (said, pending) = shared.lookup(owner, id.filter(|_| inside.is_empty()));
-            named.take(said, inside);
+            let (state, pending) = shared.lookup(owner, id.filter(|_| inside.is_empty()));
+            named.take(state, inside);
             named.pending = pending;
         }
         let mean = |patterns: &Option<Patterns>, text: &str| {
@@ -213,8 +213,8 @@ impl Names {
 
 impl Named<'_> {
     /// Takes what is known of the container, machine or unit, inside of which the cgroup has the path `inside`.
-    fn take(&mut self, said: NameState, inside: &str) {
-        match said {
+    fn take(&mut self, state: NameState, inside: &str) {
+        match state {
             NameState::Name(known) => {
                 *self.name = match inside {
                     "" => known.name.clone(),
@@ -258,7 +258,7 @@ impl Shared {
                 known.answered(Answer::Unknown, now + self.max_age);
             }
         }
-        (known.said.clone(), known.is_pending())
+        (known.state.clone(), known.is_pending())
     }
 
     /// What each thread does.
@@ -318,20 +318,22 @@ impl Shared {
 
 impl Known {
     fn new(now: Instant) -> Self {
-        let (said, queued, replaced) = (NameState::Nothing, false, false);
-        Self { id: None, said, queued, replaced, due: now, later: 0, wanted: now }
+        let (state, queued, replaced) = (NameState::Nothing, false, false);
+        Self { id: None, state, queued, replaced, due: now, later: 0, wanted: now }
     }
 
     /// Takes an answer, to be asked for again at `due`, or sooner if it is "later". A name stays until there is another one.
     fn answered(&mut self, answer: Answer, due: Instant) {
         if answer == Answer::Later {
-            let wait = SOON.saturating_mul(1 << self.later.min(PATIENCE)).min(SLOW);
+            let wait = FIRST_RETRY
+                .saturating_mul(1 << self.later.min(MAX_PENDING_RETRIES))
+                .min(LAST_RETRY);
             self.later = self.later.saturating_add(1);
             self.due = Instant::now() + wait;
             return;
         }
         (self.later, self.due) = (0, due);
-        self.said = match answer {
+        self.state = match answer {
             Answer::Known(name) => NameState::Name(Arc::new(name)),
             Answer::Excluded => NameState::Excluded,
             Answer::Unknown | Answer::Later => NameState::NoName,
@@ -339,7 +341,7 @@ impl Known {
     }
 
     fn is_pending(&self) -> bool {
-        matches!(self.said, NameState::Nothing) && self.later < PATIENCE
+        matches!(self.state, NameState::Nothing) && self.later < MAX_PENDING_RETRIES
     }
 }
 
@@ -369,6 +371,6 @@ impl Drop for Names {
             interrupt.end();
         }
         // Commands end at once, with what they started; a socket may take longer, and needs no end.
-        self.settle(SOON);
+        self.wait_for_names(FIRST_RETRY);
     }
 }

@@ -15,11 +15,11 @@ const PREFIX: &str = "bellwire-demo-";
 /// The hierarchies below a v1 or hybrid root, in the order in which the scanner prefers them.
 const HIERARCHIES: [&str; 6] = ["unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
 /// How long a change of the hierarchy may stay unseen. The provider scans every 50 ms.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The demo's cgroups, each of which shall appear in a snapshot, and disappear from it. Dropping it removes them.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct TestCgroups {
     place: Option<Place>,
     most: usize,
     number: u32,
@@ -61,7 +61,7 @@ struct Cgroup {
     _lock: File,
 }
 
-impl World {
+impl TestCgroups {
     /// Finds a place for at most `most` cgroups and removes those of killed demos there.
     pub(super) fn prepare(root: &Path, most: u16) -> Self {
         let mut stale = 0;
@@ -162,7 +162,8 @@ impl World {
         match claim(&dir) {
             Ok((lock, inode)) => {
                 self.made += 1;
-                let (path, until) = (format!("{}/{name}", place.below), Instant::now() + PATIENCE);
+                let (path, until) =
+                    (format!("{}/{name}", place.below), Instant::now() + CHANGE_TIMEOUT);
                 let cgroup = Cgroup { dir, path, inode, until, seen: false, _lock: lock };
                 self.cgroups.push_back(cgroup);
             }
@@ -177,7 +178,7 @@ impl World {
         match fs::remove_dir(&cgroup.dir) {
             Ok(()) => {
                 self.removed += 1;
-                self.disappearing.push((cgroup.path, Instant::now() + PATIENCE));
+                self.disappearing.push((cgroup.path, Instant::now() + CHANGE_TIMEOUT));
             }
             Err(error) => {
                 self.trouble = Some(format!("cannot remove {}: {error}", cgroup.dir.display()));
@@ -186,7 +187,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestCgroups {
     fn drop(&mut self) {
         for cgroup in &self.cgroups {
             let _ = fs::remove_dir(&cgroup.dir);
@@ -336,28 +337,29 @@ mod tests {
         if !can_lock(&root) {
             return;
         }
-        let mut world = World::prepare(root.path(), 2);
-        assert_eq!(world.place(), Some(root.path()));
-        world.step();
-        world.step();
-        assert_eq!((world.made, names(root.path())), (2, 2));
-        let made = |world: &World| {
-            let made = world.cgroups.iter().map(|cgroup| (cgroup.path.clone(), cgroup.inode));
+        let mut test_cgroups = TestCgroups::prepare(root.path(), 2);
+        assert_eq!(test_cgroups.place(), Some(root.path()));
+        test_cgroups.step();
+        test_cgroups.step();
+        assert_eq!((test_cgroups.made, names(root.path())), (2, 2));
+        let made = |test_cgroups: &TestCgroups| {
+            let made =
+                test_cgroups.cgroups.iter().map(|cgroup| (cgroup.path.clone(), cgroup.inode));
             made.collect::<Vec<_>>()
         };
-        let made = made(&world);
+        let made = made(&test_cgroups);
         let shown: Vec<_> = made.iter().map(|(path, inode)| (path.as_str(), *inode)).collect();
-        world.step();
-        world.check(snapshot(&[], Options::UNIFIED).view());
-        world.shrink();
-        assert_eq!((world.found, names(root.path())), (0, 2), "nothing goes unseen");
-        world.check(snapshot(&shown, Options::UNIFIED).view());
-        world.shrink();
-        assert_eq!((world.found, world.removed, names(root.path())), (2, 2, 0));
-        world.check(snapshot(&shown, Options::UNIFIED).view());
-        assert!(!world.is_caught_up());
-        world.check(snapshot(&[], Options::UNIFIED).view());
-        assert!(world.is_caught_up() && world.gone == 2);
+        test_cgroups.step();
+        test_cgroups.check(snapshot(&[], Options::UNIFIED).view());
+        test_cgroups.shrink();
+        assert_eq!((test_cgroups.found, names(root.path())), (0, 2), "nothing goes unseen");
+        test_cgroups.check(snapshot(&shown, Options::UNIFIED).view());
+        test_cgroups.shrink();
+        assert_eq!((test_cgroups.found, test_cgroups.removed, names(root.path())), (2, 2, 0));
+        test_cgroups.check(snapshot(&shown, Options::UNIFIED).view());
+        assert!(!test_cgroups.is_caught_up());
+        test_cgroups.check(snapshot(&[], Options::UNIFIED).view());
+        assert!(test_cgroups.is_caught_up() && test_cgroups.gone == 2);
     }
 
     #[test]
@@ -367,10 +369,10 @@ mod tests {
             return;
         }
         fs::create_dir(root.path().join("bellwire-demo-1-1")).unwrap();
-        let mut running = World::prepare(root.path(), 1);
+        let mut running = TestCgroups::prepare(root.path(), 1);
         assert_eq!(running.stale, 1);
         running.step();
-        assert_eq!(World::prepare(root.path(), 1).stale, 0);
+        assert_eq!(TestCgroups::prepare(root.path(), 1).stale, 0);
         assert_eq!(names(root.path()), 1);
         drop(running);
         assert_eq!(names(root.path()), 0);
@@ -390,11 +392,11 @@ mod tests {
 
     #[test]
     fn a_condition_that_fails_in_time_counts_once() {
-        let mut world = World::prepare(Path::new("/nowhere"), 0);
-        world.disappearing.push(("/a".into(), Instant::now()));
+        let mut test_cgroups = TestCgroups::prepare(Path::new("/nowhere"), 0);
+        test_cgroups.disappearing.push(("/a".into(), Instant::now()));
         let shown = snapshot(&[("/a", 7)], Options::UNIFIED);
-        world.check(shown.view());
-        world.check(shown.view());
-        assert_eq!((world.not_gone, world.gone), (1, 0));
+        test_cgroups.check(shown.view());
+        test_cgroups.check(shown.view());
+        assert_eq!((test_cgroups.not_gone, test_cgroups.gone), (1, 0));
     }
 }
