@@ -126,8 +126,8 @@ fn values_that_no_type_has_are_malformed_with_their_field_and_position() {
         malformed::<Counters>(&state),
         (at(1), Some("Counters.state"), "not a value of State")
     );
-    let told = Counters::decode(&state).unwrap_err().to_string();
-    assert_eq!(told, "malformed message at byte 2 of 152, Counters.state: not a value of State");
+    let message = Counters::decode(&state).unwrap_err().to_string();
+    assert_eq!(message, "malformed message at byte 2 of 152, Counters.state: not a value of State");
 
     let bytes = encoded(&disk());
     let text = Disk::TYPE.size();

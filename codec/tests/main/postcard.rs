@@ -76,10 +76,10 @@ fn a_value_that_cannot_be_serialized_leaves_nothing_of_its_beginning() {
 
 #[test]
 fn a_message_of_one_byte_for_each_level_does_not_overflow_the_stack() {
-    let told = "deeper than 128 levels";
-    assert_eq!(why::<Link>(&vec![1; 1 << 20]).why, told);
+    let expected = "deeper than 128 levels";
+    assert_eq!(why::<Link>(&vec![1; 1 << 20]).why, expected);
     let deep: Vec<u8> = [3, 1].repeat(1 << 19);
-    assert_eq!(why::<Shape>(&deep).why, told);
+    assert_eq!(why::<Shape>(&deep).why, expected);
     // What is not too deep is a value.
     let chain = [vec![1; 60], vec![0]].concat();
     Postcard::<Link>::decode(&chain).unwrap();

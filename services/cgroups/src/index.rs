@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use super::label::texts_of;
 use super::layout::Pair;
 use super::row::Row;
-use super::validate::{self, Sound};
+use super::validate::{self, Validated};
 use super::{Malformed, Meta, View};
 
 /// A snapshot that was validated, copied into private memory and indexed.
@@ -62,7 +62,7 @@ impl Index {
     /// # Errors
     /// [`Malformed`] says which item and byte break which rule of `docs/cgroups-snapshot.md`.
     pub fn validate(bytes: &[u8]) -> Result<Self, Malformed> {
-        let Sound { meta, rows, strings, pairs, hierarchies } = validate::check(bytes)?;
+        let Validated { meta, rows, strings, pairs, hierarchies } = validate::check(bytes)?;
         let count = u32::try_from(rows.len()).unwrap_or(Row::END);
         let mut index = Self {
             meta,

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// A snapshot that is valid except that the uniqueness of ids, which needs a table, was not checked.
-pub(super) struct Sound<'a> {
+pub(super) struct Validated<'a> {
     pub(super) meta: Meta,
     pub(super) rows: Vec<Row>,
     pub(super) strings: &'a str,
@@ -51,7 +51,7 @@ pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, Malformed> {
 ///
 /// Takes time linear in the length, since no two texts overlap, and allocates only the rows, after the item table was found
 /// to fit.
-pub(super) fn check(bytes: &[u8]) -> Result<Sound<'_>, Malformed> {
+pub(super) fn check(bytes: &[u8]) -> Result<Validated<'_>, Malformed> {
     let Frame { meta, items, pairs, hierarchies, strings } = frame(bytes)?;
     let start = strings_start(items, pairs);
     let strings =
@@ -75,7 +75,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Sound<'_>, Malformed> {
         previous = path;
         rows.push(check_item(index, item, name, first_label)?);
     }
-    Ok(Sound { meta, rows, strings, pairs, hierarchies })
+    Ok(Validated { meta, rows, strings, pairs, hierarchies })
 }
 
 /// Returns the fault of an item that has the id of another one.

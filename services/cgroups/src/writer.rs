@@ -301,11 +301,11 @@ pub fn encode(items: &[CgroupEntry], meta: Meta) -> Result<Vec<u8>, EncodeError>
 /// must be well-formed.
 pub fn same_content(a: &[u8], b: &[u8]) -> bool {
     const TIME: usize = offset_of!(Header, scanned_at);
-    let around = |bytes| -> Option<(&[u8], &[u8])> {
+    let without_time = |bytes| -> Option<(&[u8], &[u8])> {
         let (before, from_time) = <[u8]>::split_at_checked(bytes, TIME)?;
         Some((before, from_time.get(size_of::<u64>()..)?))
     };
-    match (around(a), around(b)) {
+    match (without_time(a), without_time(b)) {
         (Some(a), Some(b)) => a == b,
         _ => a == b,
     }

@@ -82,8 +82,8 @@ mod tests {
         let table = PATHS.replace("{id}", &"c".repeat(64)).replace("{uid}", uid);
         for line in table.replace("{pod}", &pod).lines().skip(1) {
             let (path, wanted) = line.split_once(" =>").unwrap();
-            let told = labels(path).into_iter().map(|(name, value)| format!(" {name}={value}"));
-            assert_eq!(told.collect::<String>(), wanted, "{path}");
+            let printed = labels(path).into_iter().map(|(name, value)| format!(" {name}={value}"));
+            assert_eq!(printed.collect::<String>(), wanted, "{path}");
         }
     }
 }

@@ -61,12 +61,12 @@ impl Directory {
         self.lock().by_path.len()
     }
 
-    /// Passes what is known of each path to `tell`, in order, until it breaks. Opens the hierarchies once and, if the last
+    /// Passes what is known of each path to `visit`, in order, until it breaks. Opens the hierarchies once and, if the last
     /// walk is older than `max_age`, walks them first.
     pub fn lookup(
         &self,
         paths: &[String],
-        mut tell: impl FnMut(Lookup<CgroupDetails>) -> ControlFlow<()>,
+        mut visit: impl FnMut(Lookup<CgroupDetails>) -> ControlFlow<()>,
     ) {
         let mut known = self.lock();
         if known.walked.elapsed() >= self.max_age {
@@ -75,7 +75,7 @@ impl Directory {
         }
         let hierarchies = known.hierarchies();
         for path in paths {
-            if tell(known.lookup(path, &hierarchies)).is_break() {
+            if visit(known.lookup(path, &hierarchies)).is_break() {
                 return;
             }
         }

@@ -69,7 +69,7 @@ struct Sign<'a> {
 }
 
 fn signs(path: &str) -> impl Iterator<Item = Sign<'_>> {
-    let mut around = Around::default();
+    let mut context = PathContext::default();
     let mut rest = path.strip_prefix('/').filter(|rest| !rest.is_empty());
     std::iter::from_fn(move || {
         while let Some(here) = rest {
@@ -77,9 +77,9 @@ fn signs(path: &str) -> impl Iterator<Item = Sign<'_>> {
                 Some((component, inside)) => (component, Some(inside)),
                 None => (here, None),
             };
-            around.in_pods |= is_pods(component);
-            let found = workload_of(component, &around);
-            around.descend(component);
+            context.in_pods |= is_pods(component);
+            let found = workload_of(component, &context);
+            context.descend(component);
             rest = inside;
             if found.is_some() || is_unit(component) {
                 return Some(Sign { component, inside: inside.unwrap_or(""), found });
@@ -91,7 +91,7 @@ fn signs(path: &str) -> impl Iterator<Item = Sign<'_>> {
 
 /// The context of a component in its path.
 #[derive(Default)]
-struct Around<'a> {
+struct PathContext<'a> {
     depth: usize,
     parent: &'a str,
     grandparent: &'a str,
@@ -101,7 +101,7 @@ struct Around<'a> {
     in_nomad: bool,
 }
 
-impl<'a> Around<'a> {
+impl<'a> PathContext<'a> {
     fn descend(&mut self, component: &'a str) {
         self.in_nomad |= self.is_top() && matches!(component, "nomad" | "nomad.slice");
         self.depth += 1;
@@ -116,20 +116,20 @@ impl<'a> Around<'a> {
 
 pub(super) type Found<'a> = (Orchestrator, Label<'a>);
 
-fn workload_of<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
-    kubernetes(component, around)
+fn workload_of<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
+    kubernetes(component, context)
         .or_else(|| podman(component))
-        .or_else(|| docker(component, around))
-        .or_else(|| containerd(component, around))
-        .or_else(|| nomad(component, around))
+        .or_else(|| docker(component, context))
+        .or_else(|| containerd(component, context))
+        .or_else(|| nomad(component, context))
         .or_else(|| machined(component))
-        .or_else(|| libvirt(component, around))
-        .or_else(|| lxc(component, around))
+        .or_else(|| libvirt(component, context))
+        .or_else(|| lxc(component, context))
 }
 
 /// systemd driver: `kubepods-burstable-pod<uid>.slice/cri-containerd-<id>.scope`; cgroupfs driver:
 /// `kubepods/burstable/pod<uid>/<id>`; a runtime that got the other's form: `…slice:cri-containerd:<id>`.
-fn kubernetes<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn kubernetes<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let found = |label| Some((Orchestrator::K8s, label));
     let stem = component.strip_suffix(".scope").unwrap_or(component);
     for (prefix, name) in
@@ -141,10 +141,10 @@ fn kubernetes<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> 
         }
     }
     // containerd's namespace, where the kubelet names no parent.
-    if around.depth == 1 && around.parent == "k8s.io" && is_id(component) {
+    if context.depth == 1 && context.parent == "k8s.io" && is_id(component) {
         return found(Label::Id("k8s_cntr", component));
     }
-    if !around.in_pods {
+    if !context.in_pods {
         return None;
     }
     let container = match component.rsplit_once(':') {
@@ -158,7 +158,7 @@ fn kubernetes<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> 
         let pod = component.strip_prefix("pod").filter(|uid| is_uid(uid));
         return match (pod, component) {
             (Some(uid), _) => found(Label::Named("k8s_pod", uid.into())),
-            (None, "burstable" | "besteffort" | "guaranteed") if is_pods(around.parent) => {
+            (None, "burstable" | "besteffort" | "guaranteed") if is_pods(context.parent) => {
                 found(Label::Named("kubepods", component.into()))
             }
             _ => None,
@@ -196,38 +196,38 @@ fn podman(component: &str) -> Option<Found<'_>> {
 }
 
 /// `docker-<id>.scope`, `docker/<id>`; Amazon's agent: `ecs/<task>/<id>`, `ecstasks-<task>.slice/docker-<id>.scope`.
-fn docker<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn docker<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let scope = component.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
-    let bare = (around.parent == "docker" || around.grandparent == "ecs").then_some(component);
+    let bare = (context.parent == "docker" || context.grandparent == "ecs").then_some(component);
     let scope = scope.or_else(|| unmanaged(component, "docker-"));
     if let Some(id) = scope.or(bare).filter(|id| is_id(id)) {
         return Some((Orchestrator::Docker, Label::Id("docker", id)));
     }
-    (component == "docker" && around.is_top())
+    (component == "docker" && context.is_top())
         .then_some((Orchestrator::Docker, Label::Plain(component)))
 }
 
 /// nerdctl: `nerdctl-<id>.scope`, and `default/<id>` for the namespace `default` as of `ctr`; Amazon's Fargate:
 /// `ecs/<task>/<task>-<number>`.
-fn containerd<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn containerd<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let found = |name, id| Some((Orchestrator::Containerd, Label::Id(name, id)));
     let scope = component.strip_prefix("nerdctl-").and_then(|rest| rest.strip_suffix(".scope"));
-    let bare = (around.depth == 1 && around.parent == "default").then_some(component);
+    let bare = (context.depth == 1 && context.parent == "default").then_some(component);
     let id = scope.or_else(|| unmanaged(component, "nerdctl-")).or(bare);
     if let Some(id) = id.filter(|id| is_id(id)) {
         return found("nerdctl", id);
     }
-    let (task, number) = component.split_once('-').filter(|_| around.grandparent == "ecs")?;
-    let is_task = task == around.parent && !number.is_empty();
+    let (task, number) = component.split_once('-').filter(|_| context.grandparent == "ecs")?;
+    let is_task = task == context.parent && !number.is_empty();
     (is_task && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(())?;
     found("ecs", component)
 }
 
 /// Nomad's own drivers: `nomad.slice/share.slice/<allocation>.<task>.scope`, `nomad.slice/<allocation>.<task>.scope`,
 /// `nomad/share/<allocation>.<task>`.
-fn nomad<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn nomad<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let stem = component.strip_suffix(".scope").unwrap_or(component);
-    let (allocation, task) = stem.split_at_checked(UUID).filter(|_| around.in_nomad)?;
+    let (allocation, task) = stem.split_at_checked(UUID).filter(|_| context.in_nomad)?;
     let dashes = allocation.bytes().filter(|byte| *byte == b'-').count();
     let is_uuid = is_uid(allocation) && dashes == 4;
     let task = task.strip_prefix(['.', '-']).filter(|task| is_uuid && !task.is_empty())?;
@@ -267,7 +267,7 @@ fn machined(component: &str) -> Option<Found<'_>> {
 
 /// Without systemd: `machine/qemu-3-web.libvirt-qemu`; before 1.0.5: `libvirt/qemu/web`. Proxmox:
 /// `qemu.slice/100.scope`, `qemu/100`.
-fn libvirt<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn libvirt<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let kvm = |name: &'a str| Some((Orchestrator::Kvm, Label::Named("qemu", unescape(name))));
     if let Some(name) = component.strip_suffix(".libvirt-qemu") {
         return kvm(without_number(name, "qemu-").unwrap_or(name));
@@ -276,15 +276,15 @@ fn libvirt<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
         let name = without_number(name, "lxc-").unwrap_or(name);
         return Some((Orchestrator::Lxc, Label::Named("lxc", unescape(name))));
     }
-    match around.parent {
-        "qemu" if around.depth == 1 || around.grandparent == "libvirt" => kvm(component),
+    match context.parent {
+        "qemu" if context.depth == 1 || context.grandparent == "libvirt" => kvm(component),
         "qemu.slice" => kvm(component.strip_suffix(".scope")?),
         _ => None,
     }
 }
 
 /// `lxc.payload.NAME`, `lxc.payload/NAME`, `lxc/NAME`, and the monitors beside them.
-fn lxc<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+fn lxc<'a>(component: &'a str, context: &PathContext<'a>) -> Option<Found<'a>> {
     let found = |prefix, name: &'a str| {
         Some((Orchestrator::Lxc, Label::Named(prefix, Cow::Borrowed(name))))
     };
@@ -294,10 +294,10 @@ fn lxc<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
     if let Some(name) = component.strip_prefix("lxc.monitor.") {
         return found("lxc_monitor", name);
     }
-    match around.parent {
+    match context.parent {
         "lxc" | "lxc.payload" => found("lxc", component),
         "lxc.monitor" => found("lxc_monitor", component),
-        _ => (around.is_top()
+        _ => (context.is_top()
             && matches!(component, "lxc" | "lxc.payload" | "lxc.monitor" | "lxc.pivot"))
         .then_some((Orchestrator::Lxc, Label::Plain(component))),
     }

@@ -106,13 +106,13 @@ proptest! {
         for mix in mix.chunks(30) {
             items = mixed(&items, &new, mix);
             let bytes = encode(&items, META).unwrap();
-            let told = index.delta(&bytes);
+            let delta = index.delta(&bytes);
             let mut other = index.clone();
             index.update(&bytes).unwrap();
             let whole = Index::validate(&bytes).unwrap();
             assert_same(&index, &whole);
-            if let Some(told) = told {
-                prop_assert!(other.apply_delta(&told));
+            if let Some(delta) = delta {
+                prop_assert!(other.apply_delta(&delta));
                 prop_assert!(other.to_bytes() == bytes);
                 assert_same(&other, &whole);
                 index = other;
@@ -127,14 +127,14 @@ proptest! {
     ) {
         let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
         let before = index.clone();
-        let Some(mut told) = index.delta(&encode(&mixed(&old, &new, &mix), META).unwrap()) else {
+        let Some(mut delta) = index.delta(&encode(&mixed(&old, &new, &mix), META).unwrap()) else {
             return Ok(());
         };
-        let len = told.len();
+        let len = delta.len();
         for (at, value) in noise {
-            told[at.index(len)] = value;
+            delta[at.index(len)] = value;
         }
-        if index.apply_delta(&told) {
+        if index.apply_delta(&delta) {
             assert_same(&index, &Index::validate(&index.to_bytes()).unwrap());
         } else {
             assert_same(&index, &before);

@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// Returns whether an open directory can be removed, as a cgroup can.
-    fn lets_go_of_what_is_open(&self) -> bool {
+    fn can_remove_open_files(&self) -> bool {
         let path = self.path("open");
         fs::create_dir(&path).unwrap();
         let open = Dir::open_ambient_dir(&path, ambient_authority()).unwrap();
@@ -332,7 +332,7 @@ fn a_scan_reports_where_its_hierarchies_are() {
 fn cgroups_created_and_removed_during_a_scan_do_not_disturb_it() {
     let tree = Tree::v2();
     tree.v2_cgroup("steady", true, "");
-    if !tree.lets_go_of_what_is_open() {
+    if !tree.can_remove_open_files() {
         return eprintln!("skipped: what is open cannot be removed here");
     }
     let stop = std::sync::Mutex::new(false);
