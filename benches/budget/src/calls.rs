@@ -11,7 +11,7 @@ use bellwire::{
     SpinPolicy,
 };
 
-use crate::{callgrind, tell};
+use crate::{callgrind, dump_sample};
 
 /// The argument that makes this program the provider, before its run dir.
 pub const ROLE: &str = "provide";
@@ -55,7 +55,7 @@ fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
             callgrind::zero();
             let rings = session.stats().rings;
             if counted(session) && session.stats().rings == rings {
-                tell(name, 1);
+                dump_sample(name, 1);
                 samples += 1;
             }
         }
@@ -65,7 +65,7 @@ fn sample_client(name: &str, counted: fn(&mut Session<Echo>) -> bool) {
             return;
         }
     }
-    tell(name, 0);
+    dump_sample(name, 0);
 }
 
 fn client(run_dir: &RunDir, spin: SpinPolicy) -> Client<Echo> {
@@ -184,7 +184,7 @@ pub fn count_server() {
         for _ in 0..COUNTED + 2 {
             session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap();
         }
-        tell("call-server", COUNTED);
+        dump_sample("call-server", COUNTED);
     }
     drop(client);
     server.stop();

@@ -62,11 +62,11 @@ pub fn count_between<T>(
             callgrind::toggle();
             between(on);
         }
-        tell(name, times);
+        dump_sample(name, times);
     }
 }
 
 /// Ends a sample.
-pub fn tell(name: &str, times: u64) {
+pub fn dump_sample(name: &str, times: u64) {
     callgrind::dump(&CString::new(format!("{name}={times}")).unwrap());
 }

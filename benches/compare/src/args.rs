@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::order::Pace;
+use crate::order::Schedule;
 
 /// Measure Bellwire beside the floor of this machine and beside the alternatives, in one run
 ///
@@ -64,8 +64,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
     /// Calls a second in scenarios of single calls, or max: as fast as one follows the other
-    #[arg(long, value_name = "N|max", value_parser = pace)]
-    pub(crate) rate: Option<Pace>,
+    #[arg(long, value_name = "N|max", value_parser = rate)]
+    pub(crate) rate: Option<Schedule>,
     /// Bytes of a message, in place of those of the scenarios that have one; 8 to 16m, such as 300, 4k, 1m
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) size: Option<usize>,
@@ -98,12 +98,12 @@ pub(crate) struct Run {
     pub(crate) falsify: Option<(String, u64)>,
 }
 
-fn pace(text: &str) -> Result<Pace, String> {
+fn rate(text: &str) -> Result<Schedule, String> {
     if text == "max" {
-        return Ok(Pace::Max);
+        return Ok(Schedule::Max);
     }
     match text.parse() {
-        Ok(rate @ 1..=1_000_000) => Ok(Pace::Rate(rate)),
+        Ok(rate @ 1..=1_000_000) => Ok(Schedule::Rate(rate)),
         _ => Err("it must be max or a number from 1 to 1000000".to_owned()),
     }
 }
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn rates_durations_and_processors_are_checked() {
-        assert_eq!((pace("max"), pace("1000")), (Ok(Pace::Max), Ok(Pace::Rate(1_000))));
-        assert!(pace("0").is_err() && pace("fast").is_err() && pace("1000001").is_err());
+        assert_eq!((rate("max"), rate("1000")), (Ok(Schedule::Max), Ok(Schedule::Rate(1_000))));
+        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1000001").is_err());
         assert_eq!(duration("20ms"), Ok(Duration::from_millis(20)));
         assert!(duration("0s").is_err() && duration("2min").is_err() && duration("x").is_err());
         assert_eq!(pin("2, 0"), Ok((2, 0)));

@@ -59,8 +59,8 @@ impl Kind {
     /// Starts it.
     pub(crate) fn start(self, cpus: Cpus) -> Outcome<Floor> {
         Ok(match self {
-            Self::Hot { size } => in_a_row(hot::Bare::start(cpus, size)?),
-            Self::Half { size } => part(in_a_row(hot::Bare::start(cpus, size)?), 2.0),
+            Self::Hot { size } => in_a_row(hot::UnpausedFloor::start(cpus, size)?),
+            Self::Half { size } => part(in_a_row(hot::UnpausedFloor::start(cpus, size)?), 2.0),
             Self::Copy { size } => copies(cpus, size)?,
             Self::CopyItems => {
                 let size = usize::from(ITEMS) * size_of::<u64>();
@@ -205,7 +205,7 @@ fn grow(cpus: Cpus, size: usize) -> Outcome<Floor> {
     };
     let floors = lanes.into_iter().map(|lane| handover::Floor::start(cpus, lane));
     let mut lanes = floors.collect::<Result<Vec<_>, _>>()?;
-    let mut calls = hot::Bare::start(cpus, size)?;
+    let mut calls = hot::UnpausedFloor::start(cpus, size)?;
     Ok(Box::new(move |span| {
         let mut took = in_time(span / 2, 16, |n| Ok(calls.round_trips(n)?))?;
         for lane in &mut lanes {

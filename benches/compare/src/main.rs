@@ -36,7 +36,7 @@ use clap::Parser;
 use args::{Args, Command, Run};
 use compare::Verdict;
 use contender::Entry;
-use order::Pace;
+use order::Schedule;
 use progress::Progress;
 use report::model::{Report, SCHEMA};
 use run::{Instruments, Plan};
@@ -149,8 +149,8 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
 fn run_all(plan: &Plan, scenarios: &[Scenario], stream: Option<Stream>) -> Outcome<Report> {
     let (began, mut watch) = (SystemTime::now(), Watch::start());
     // Before anything runs here, for the load that was there before.
-    let system = System::look((plan.cpus.client, plan.cpus.peer));
-    let mut states = vec![watch.look("before")];
+    let system = System::snapshot((plan.cpus.client, plan.cpus.peer));
+    let mut states = vec![watch.snapshot("before")];
     plan.cpus.pin_client()?;
     let mut prober = None;
     if !plan.quick && scenarios.iter().any(|scenario| scenario.wants() != Wants::Nothing) {
@@ -160,7 +160,7 @@ fn run_all(plan: &Plan, scenarios: &[Scenario], stream: Option<Stream>) -> Outco
     let mut measured = Vec::new();
     for scenario in scenarios {
         measured.push(run::measure(plan, scenario, &mut with)?);
-        states.push(watch.look(&scenario.name));
+        states.push(watch.snapshot(&scenario.name));
     }
     let abouts = plan.contenders.iter().map(|entry| (entry.name.to_owned(), (entry.about)()));
     Ok(Report {
@@ -237,10 +237,10 @@ fn chosen_scenarios(args: &Run) -> Result<Vec<Scenario>, Failure> {
     if !args.scenarios.is_empty() {
         all.retain(|scenario| args.scenarios.iter().any(|word| scenario.is_meant_by(word)));
     }
-    if let Some(pace) = args.rate {
-        let least = if pace == Pace::Max { 0 } else { 60 };
+    if let Some(schedule) = args.rate {
+        let least = if schedule == Schedule::Max { 0 } else { 60 };
         for scenario in all.iter_mut().filter(|scenario| scenario.is_of_single_calls()) {
-            *scenario = scenario.clone().paced(pace);
+            *scenario = scenario.clone().scheduled(schedule);
             scenario.millis = scenario.millis.max(least);
         }
     }

@@ -18,7 +18,7 @@ pub(crate) enum Order {
     /// Operations until then, in a row, the clock read before and after some of them. All clients end at the same time.
     Row { until: u64 },
     /// Operations until then, each timed.
-    Each { until: u64, pace: Pace },
+    Each { until: u64, schedule: Schedule },
     /// One operation, timed, of all clients together: each sends [`WORD`] when it is ready and when it is done, and
     /// continues when it receives the same.
     One,
@@ -27,7 +27,7 @@ pub(crate) enum Order {
 /// When the next operation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Pace {
+pub(crate) enum Schedule {
     /// When the one before has ended.
     Max,
     /// So many a second.
@@ -36,7 +36,7 @@ pub(crate) enum Pace {
     Gap(u64),
 }
 
-impl Pace {
+impl Schedule {
     /// The ns from one operation to the next, at least.
     pub(crate) fn gap(self) -> u64 {
         match self {
@@ -59,7 +59,7 @@ pub(crate) struct Done {
     pub(crate) took: Vec<(u64, u64)>,
     pub(crate) usage: Usage,
     /// Of the time on the processor, what went into spinning until the next operation was due, ns.
-    pub(crate) paced_ns: u64,
+    pub(crate) schedule_spin_ns: u64,
     pub(crate) counters: Counters,
 }
 
@@ -79,24 +79,27 @@ pub(crate) enum ServerOrder {
 type Answer<T> = Result<T, String>;
 
 /// Sends a message to a process.
-pub(crate) fn tell(child: &Child, order: &impl Serialize) -> Outcome<()> {
+pub(crate) fn send_order(child: &Child, order: &impl Serialize) -> Outcome<()> {
     Ok(child.send(&serde_json::to_vec(order)?)?)
 }
 
 /// Waits for its reply.
-pub(crate) fn hear<T: DeserializeOwned>(child: &Child) -> Outcome<T> {
+pub(crate) fn receive_reply<T: DeserializeOwned>(child: &Child) -> Outcome<T> {
     let answer: Answer<T> = serde_json::from_slice(&child.receive()?)?;
     answer.map_err(Into::into)
 }
 
 /// Sends an order and waits for the reply.
-pub(crate) fn ask<T: DeserializeOwned>(child: &Child, order: &impl Serialize) -> Outcome<T> {
-    tell(child, order)?;
-    hear(child)
+pub(crate) fn request_reply<T: DeserializeOwned>(
+    child: &Child,
+    order: &impl Serialize,
+) -> Outcome<T> {
+    send_order(child, order)?;
+    receive_reply(child)
 }
 
 /// Executes orders until told to end.
-pub(crate) fn obey<O: DeserializeOwned, T: Serialize>(
+pub(crate) fn execute_orders<O: DeserializeOwned, T: Serialize>(
     peer: &Peer,
     mut each: impl FnMut(O) -> Outcome<T>,
 ) -> Outcome<()> {

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 }
 
 /// A sample that counts.
-pub(crate) struct Kept {
+pub(crate) struct CountedSample {
     pub(crate) round: usize,
     pub(crate) placement: Option<Placement>,
     pub(crate) floor: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Kept {
 /// What the rounds of one contender gave.
 #[derive(Default)]
 pub(crate) struct Rounds {
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) counted: Vec<CountedSample>,
     pub(crate) lost: Lost,
 }
 
@@ -111,8 +111,8 @@ fn attempt(
     let wants = if plan.quick { Wants::Nothing } else { scenario.wants() };
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
     let stream = stream.as_mut();
-    let mut beside = Beside { floor: &mut floor, prober, wants, stream, attempt };
-    let say_round = |round: usize, name: &str| {
+    let mut baseline = Baseline { floor: &mut floor, prober, wants, stream, attempt };
+    let show_round = |round: usize, name: &str| {
         let (scenario, of) = (&scenario.name, plan.rounds);
         progress.say(&format!("{scenario}: round {} of {of}, {name}", round + 1));
     };
@@ -120,12 +120,12 @@ fn attempt(
         for turn in 0..testbeds.len() {
             let at = (round + turn) % testbeds.len();
             let Some((testbed, rounds)) = testbeds.get_mut(at) else { continue };
-            say_round(round, testbed.entry.name);
+            show_round(round, testbed.entry.name);
             let millis = plan.millis.unwrap_or(scenario.millis);
-            beside.round(round, testbed, scenario, millis, rounds)?;
+            baseline.round(round, testbed, scenario, millis, rounds)?;
         }
         for (name, floor, samples) in &mut others {
-            say_round(round, name);
+            show_round(round, name);
             samples.push(floor(FLOOR)?);
         }
     }
@@ -138,7 +138,7 @@ fn attempt(
 }
 
 /// The floor beside each sample.
-struct Beside<'a> {
+struct Baseline<'a> {
     floor: &'a mut Floor,
     prober: Option<&'a mut Prober>,
     wants: Wants,
@@ -146,7 +146,7 @@ struct Beside<'a> {
     attempt: u32,
 }
 
-impl Beside<'_> {
+impl Baseline<'_> {
     /// Takes samples until one counts, but not for ever.
     fn round(
         &mut self,
@@ -158,27 +158,27 @@ impl Beside<'_> {
     ) -> Outcome<()> {
         for _ in 0..TRIES {
             let mut probes: Vec<Probe> = Vec::new();
-            probes.extend(self.look()?);
+            probes.extend(self.probe()?);
             // Whichever comes second finds the machine warmer.
             let is_first = round.is_multiple_of(2);
             let before = if is_first { Some(self.floor_sample(&mut probes)?) } else { None };
             let sample = testbed.measure(scenario, millis)?;
-            probes.extend(self.look()?);
+            probes.extend(self.probe()?);
             let floor = match before {
                 Some(floor) => floor,
                 None => self.floor_sample(&mut probes)?,
             };
             match self.verdict(&probes, &sample) {
                 Ok(placement) => {
-                    let kept = Kept { round, placement, floor, sample };
+                    let counted = CountedSample { round, placement, floor, sample };
                     if let Some(stream) = &mut self.stream {
-                        stream.add(&scenario.name, testbed.entry.name, self.attempt, &kept)?;
+                        stream.add(&scenario.name, testbed.entry.name, self.attempt, &counted)?;
                     }
-                    rounds.kept.push(kept);
+                    rounds.counted.push(counted);
                     return Ok(());
                 }
                 Err(LostTo::Moved) => rounds.lost.moved += 1,
-                Err(LostTo::Preempted) => rounds.lost.crowded += 1,
+                Err(LostTo::Preempted) => rounds.lost.preempted += 1,
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Beside<'_> {
             return Ok(None);
         }
         let placement = agreed(probes)?;
-        if self.wants == Wants::Quiet && sample.crowded {
+        if self.wants == Wants::Quiet && sample.preempted {
             return Err(LostTo::Preempted);
         }
         Ok(Some(placement))
@@ -198,11 +198,11 @@ impl Beside<'_> {
 
     fn floor_sample(&mut self, probes: &mut Vec<Probe>) -> Outcome<f64> {
         let floor = (self.floor)(FLOOR)?;
-        probes.extend(self.look()?);
+        probes.extend(self.probe()?);
         Ok(floor)
     }
 
-    fn look(&mut self) -> Outcome<Option<Probe>> {
+    fn probe(&mut self) -> Outcome<Option<Probe>> {
         Ok(self.prober.as_mut().map(|prober| prober.probe()).transpose()?)
     }
 }

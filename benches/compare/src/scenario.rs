@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::floors::Kind;
 use crate::load::{Load, Placing, SMALL, Work};
-use crate::order::Pace;
+use crate::order::Schedule;
 
 /// One line of a report for each contender.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) group: &'static str,
     pub(crate) load: Load,
-    pub(crate) pace: Pace,
+    pub(crate) schedule: Schedule,
     /// The default length of a sample, ms.
     pub(crate) millis: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         all.push(Scenario::new("stream", Bytes(size), Work::Stream { size }, 10));
     }
     let one_way = Scenario::new("one-way", Bytes(small), Work::OneWay { size: small }, 40);
-    all.push(one_way.paced(Pace::Rate(50_000)));
+    all.push(one_way.scheduled(Schedule::Rate(50_000)));
     let eight = Scenario::alone("clients-8", call(size.unwrap_or(1 << 10)), 40);
     all.push(eight.by(8, Placing::Pinned));
     for (group, placing, counts) in
@@ -87,7 +87,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         all.push(Scenario::new("reactor", sessions, work, 200).by(clients, Placing::Unpinned));
     }
     let hundred = Scenario::new("reactor", "100-1k", Work::Sessions { each: 1 }, 60);
-    all.push(hundred.by(100, Placing::Unpinned).paced(Pace::Rate(1_000)));
+    all.push(hundred.by(100, Placing::Unpinned).scheduled(Schedule::Rate(1_000)));
     for (state, changed) in [("unchanged", false), ("changed", true)] {
         for cgroups in [16, 1_000, 10_000] {
             let work = Work::Refresh { cgroups, changed };
@@ -113,13 +113,15 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         all.push(Scenario::new("grow", Bytes(size), Work::Grow { size }, 40));
     }
     for (name, us) in [("20us", 20), ("100us", 100), ("1ms", 1_000), ("10ms", 10_000)] {
-        all.push(Scenario::new("parked", name, call(small), 60).paced(Pace::Gap(us * 1_000)));
+        all.push(
+            Scenario::new("parked", name, call(small), 60).scheduled(Schedule::Gap(us * 1_000)),
+        );
     }
     all.push(Scenario::alone("same-cpu", call(small), 20).by(1, Placing::OneCpu));
     for (name, rate) in
         [("100", 100), ("1k", 1_000), ("10k", 10_000), ("100k", 100_000), ("300k", 300_000)]
     {
-        all.push(Scenario::new("rate", name, call(small), 60).paced(Pace::Rate(rate)));
+        all.push(Scenario::new("rate", name, call(small), 60).scheduled(Schedule::Rate(rate)));
     }
     all
 }
@@ -133,7 +135,7 @@ impl Scenario {
     /// Called as its group, of which it is the only one.
     fn alone(group: &'static str, work: Work, millis: u64) -> Self {
         let load = Load { work, clients: 1, placing: Placing::Pinned, falsify: 0 };
-        Self { name: group.to_owned(), group, load, pace: Pace::Max, millis }
+        Self { name: group.to_owned(), group, load, schedule: Schedule::Max, millis }
     }
 
     fn by(mut self, clients: usize, placing: Placing) -> Self {
@@ -142,9 +144,9 @@ impl Scenario {
     }
 
     /// For at least 15 operations, where each waits for its time.
-    pub(crate) fn paced(self, pace: Pace) -> Self {
-        let millis = self.millis.max(15 * (pace.gap() / 1_000_000));
-        Self { pace, millis, ..self }
+    pub(crate) fn scheduled(self, schedule: Schedule) -> Self {
+        let millis = self.millis.max(15 * (schedule.gap() / 1_000_000));
+        Self { schedule, millis, ..self }
     }
 
     /// What is counted.
@@ -163,7 +165,9 @@ impl Scenario {
     /// How its time is taken.
     pub(crate) fn clock(&self) -> Clock {
         match self.load.work {
-            Work::Calls { depth: 1, .. } | Work::Sessions { .. } if self.pace == Pace::Max => {
+            Work::Calls { depth: 1, .. } | Work::Sessions { .. }
+                if self.schedule == Schedule::Max =>
+            {
                 Clock::RowThenEach
             }
             Work::Calls { depth: 1, .. } | Work::Sessions { .. } => Clock::Each,
@@ -182,8 +186,10 @@ impl Scenario {
         match work {
             Work::Calls { depth: 1, .. } if placing == Placing::OneCpu => Kind::FutexSameCpu,
             // Between others there is no sleep.
-            Work::Calls { depth: 1, .. } | Work::Sessions { .. } if self.pace.gap() >= 20_000 => {
-                Kind::Futex { gap: self.pace.gap() }
+            Work::Calls { depth: 1, .. } | Work::Sessions { .. }
+                if self.schedule.gap() >= 20_000 =>
+            {
+                Kind::Futex { gap: self.schedule.gap() }
             }
             Work::Calls { size, depth: 1 } if clients == 1 || placing != Placing::Pinned => {
                 Kind::Hot { size }
@@ -209,11 +215,13 @@ impl Scenario {
             _ if self.load.placing != Placing::Pinned => Wants::Nothing,
             // The median of so many hardly moves for what takes a processor away now and then.
             Work::OneWay { .. } => Wants::Placed,
-            Work::Calls { .. } | Work::Batches { .. } | Work::Stream { .. } => match self.pace {
-                Pace::Max if self.load.clients == 1 => Wants::Quiet,
-                Pace::Max => Wants::Placed,
-                _ => Wants::Nothing,
-            },
+            Work::Calls { .. } | Work::Batches { .. } | Work::Stream { .. } => {
+                match self.schedule {
+                    Schedule::Max if self.load.clients == 1 => Wants::Quiet,
+                    Schedule::Max => Wants::Placed,
+                    _ => Wants::Nothing,
+                }
+            }
             _ => Wants::Nothing,
         }
     }
@@ -273,10 +281,10 @@ impl Scenario {
             Work::Grow { size } => format!("first call of {:#} after calls of 64 B", Bytes(size)),
         };
         let many = if clients > 1 { format!(", {clients} clients") } else { String::new() };
-        let pace = match self.pace {
-            Pace::Max => String::new(),
-            Pace::Rate(rate) => format!(", {rate} a second"),
-            Pace::Gap(gap) => format!(", after a sleep of {} µs", gap / 1_000),
+        let schedule = match self.schedule {
+            Schedule::Max => String::new(),
+            Schedule::Rate(rate) => format!(", {rate} a second"),
+            Schedule::Gap(gap) => format!(", after a sleep of {} µs", gap / 1_000),
         };
         let place = match placing {
             Placing::Pinned => "",
@@ -284,7 +292,7 @@ impl Scenario {
             Placing::Unpinned => ", on any processor",
             Placing::Busy => ", on any processor, beside a process that never sleeps",
         };
-        text + &many + &pace + place
+        text + &many + &schedule + place
     }
 }
 

@@ -12,7 +12,7 @@ use crate::clock::{self, Usage};
 use crate::contender::{Contender, Server};
 use crate::handler::Handler;
 use crate::load::{Case, Work};
-use crate::order::{ServerOrder, obey};
+use crate::order::{ServerOrder, execute_orders};
 use crate::sink::Sink;
 
 /// How long the end of a stream is waited for.
@@ -36,7 +36,7 @@ pub(crate) fn run<C: Contender>(peer: &Peer, case: &Case) -> Outcome<()> {
         server.publish(first)?;
     }
     peer.ready()?;
-    obey(peer, |order| match order {
+    execute_orders(peer, |order| match order {
         ServerOrder::Usage => Ok(to_value((Usage::of_this_process()?, server.counters()))?),
         ServerOrder::Received => Ok(to_value(Sink::received(STREAM_ENDS_WITHIN)?)?),
         ServerOrder::Publish => {

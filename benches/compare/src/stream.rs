@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::run::Kept;
+use crate::run::CountedSample;
 
 /// The file of `--stream`.
 pub(crate) enum Stream {
@@ -47,14 +47,14 @@ impl Stream {
         scenario: &str,
         contender: &str,
         attempt: u32,
-        kept: &Kept,
+        counted: &CountedSample,
     ) -> Outcome<()> {
-        let placement = kept.placement.map_or_else(|| "any".to_owned(), |at| at.to_string());
-        let mut lines = kept.sample.took.iter().map(|&(ns, count)| Line {
+        let placement = counted.placement.map_or_else(|| "any".to_owned(), |at| at.to_string());
+        let mut lines = counted.sample.took.iter().map(|&(ns, count)| Line {
             scenario,
             contender,
             attempt,
-            round: kept.round + 1,
+            round: counted.round + 1,
             placement: &placement,
             ns,
             count,

@@ -58,7 +58,7 @@ impl Watch {
         Self { began: Instant::now(), last: Ticks::default() }
     }
 
-    pub(crate) fn look(&mut self, when: &str) -> State {
+    pub(crate) fn snapshot(&mut self, when: &str) -> State {
         let now = Ticks::now();
         let all = now.all.saturating_sub(self.last.all).max(1);
         #[expect(clippy::cast_precision_loss, reason = "ticks of a run")]
@@ -90,7 +90,7 @@ impl Ticks {
 const UNKNOWN: &str = "unknown";
 
 impl System {
-    pub(crate) fn look(pinned: (usize, usize)) -> Self {
+    pub(crate) fn snapshot(pinned: (usize, usize)) -> Self {
         let uname = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

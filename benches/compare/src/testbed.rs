@@ -14,13 +14,13 @@ use crate::burst::EVENTS;
 use crate::clock::{self, Usage};
 use crate::contender::{Counters, Entry};
 use crate::load::{Case, Placing};
-use crate::order::{Done, Order, ServerOrder, WORD, ask, hear, tell};
+use crate::order::{Done, Order, ServerOrder, WORD, receive_reply, request_reply, send_order};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
 use crate::sink::Received;
 
 /// The part of a sample for which a process of it may have waited for a processor.
-const CROWDED: f64 = 0.02;
+const MAX_PREEMPTED: f64 = 0.02;
 /// Before each sample, so that both ends are awake and warm, ms.
 const WARM: u64 = 2;
 
@@ -56,7 +56,7 @@ pub(crate) struct Sample {
     pub(crate) parks: Option<f64>,
     pub(crate) system_calls: Option<f64>,
     /// Whether something else took a processor away from it.
-    pub(crate) crowded: bool,
+    pub(crate) preempted: bool,
 }
 
 /// The prefix of its directories' names.
@@ -103,10 +103,10 @@ impl Testbed {
 
     fn sample(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
         // The second reading shows the cost of a reading.
-        let (look, before) = (self.usage()?.0, self.usage()?);
-        let (clock, pace) = (scenario.clock(), scenario.pace);
+        let (earlier, before) = (self.usage()?.0, self.usage()?);
+        let (clock, schedule) = (scenario.clock(), scenario.schedule);
         let row = || Order::Row { until: clock::now() + millis * 1_000_000 };
-        let each = || Order::Each { until: clock::now() + millis * 1_000_000, pace };
+        let each = || Order::Each { until: clock::now() + millis * 1_000_000, schedule };
         let mut sum = self.warm_up(scenario)?;
         let mut sample = match clock {
             Clock::Row => self.all(row(), &mut sum).map(|done| of_row(&done))?,
@@ -122,10 +122,10 @@ impl Testbed {
             Clock::Together => self.together(millis, &mut sum)?,
             Clock::Burst => self.bursts(millis, &mut sum)?,
         };
-        let (after, looking) = (self.usage()?, before.0.since(look));
-        sum.server = after.0.since(before.0).since(looking);
+        let (after, reading) = (self.usage()?, before.0.since(earlier));
+        sum.server = after.0.since(before.0).since(reading);
         sum.server_counters = after.1.with(before.1, u64::saturating_sub);
-        sum.tell(&mut sample, self.clients.len());
+        sum.fill(&mut sample, self.clients.len());
         Ok(sample)
     }
 
@@ -134,7 +134,7 @@ impl Testbed {
         let (mut sum, until) = (Sum::default(), clock::now() + WARM * 1_000_000);
         let order = match scenario.clock() {
             Clock::Together | Clock::Burst => return Ok(sum),
-            Clock::OneWay | Clock::Each => Order::Each { until, pace: scenario.pace },
+            Clock::OneWay | Clock::Each => Order::Each { until, schedule: scenario.schedule },
             Clock::Row | Clock::RowThenEach | Clock::Received => Order::Row { until },
         };
         self.all(order, &mut sum)?;
@@ -146,8 +146,8 @@ impl Testbed {
 
     /// Has all clients do the same at the same time.
     fn all(&mut self, order: Order, sum: &mut Sum) -> Outcome<Vec<Done>> {
-        self.clients.iter().try_for_each(|client| tell(client, &order))?;
-        let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
+        self.clients.iter().try_for_each(|client| send_order(client, &order))?;
+        let done: Vec<Done> = self.clients.iter().map(receive_reply).collect::<Outcome<_>>()?;
         done.iter().for_each(|done| sum.add(done));
         Ok(done)
     }
@@ -163,7 +163,7 @@ impl Testbed {
     }
 
     fn wait_for_stream(&mut self) -> Outcome<Received> {
-        let received: Received = ask(&self.server, &ServerOrder::Received)?;
+        let received: Received = request_reply(&self.server, &ServerOrder::Received)?;
         if received.wrong > 0 {
             let (wrong, all) = (received.wrong, received.operations);
             return Err(format!("{wrong} of {all} messages arrived falsified, lost or out of order: do not use these figures").into());
@@ -213,7 +213,7 @@ impl Testbed {
 
     /// Has the server publish. When it began.
     fn publish(&self) -> Outcome<u64> {
-        ask(&self.server, &ServerOrder::Publish)
+        request_reply(&self.server, &ServerOrder::Publish)
     }
 
     /// One operation of each, which all begin at the start word, and `then` something else. No client reports its own before
@@ -223,19 +223,19 @@ impl Testbed {
         sum: &mut Sum,
         then: impl FnOnce(&Self) -> Outcome<()>,
     ) -> Outcome<Vec<Done>> {
-        self.clients.iter().try_for_each(|client| tell(client, &Order::One))?;
+        self.clients.iter().try_for_each(|client| send_order(client, &Order::One))?;
         self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
         self.clients.iter().try_for_each(|client| client.send(WORD))?;
         then(self)?;
         self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
         self.clients.iter().try_for_each(|client| client.send(WORD))?;
-        let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
+        let done: Vec<Done> = self.clients.iter().map(receive_reply).collect::<Outcome<_>>()?;
         done.iter().for_each(|done| sum.add(done));
         Ok(done)
     }
 
     fn usage(&self) -> Outcome<(Usage, Counters)> {
-        ask(&self.server, &ServerOrder::Usage)
+        request_reply(&self.server, &ServerOrder::Usage)
     }
 
     fn each_process(&self, signal: fn(u32) -> io::Result<()>) -> Outcome<()> {
@@ -258,7 +258,7 @@ struct Sum {
     /// The time that the measuring ends took, one after the other.
     ns: u64,
     clients: Usage,
-    paced_ns: u64,
+    schedule_spin_ns: u64,
     counters: Option<Counters>,
     server: Usage,
     server_counters: Counters,
@@ -269,17 +269,17 @@ impl Sum {
         self.operations += done.operations;
         self.ns += done.ns;
         self.clients = self.clients.with(done.usage, u64::wrapping_add);
-        self.paced_ns += done.paced_ns;
+        self.schedule_spin_ns += done.schedule_spin_ns;
         let so_far = self.counters.map(|counters| counters.with(done.counters, u64::wrapping_add));
         self.counters = Some(so_far.unwrap_or(done.counters));
     }
 
-    fn tell(&self, sample: &mut Sample, clients: usize) {
+    fn fill(&self, sample: &mut Sample, clients: usize) {
         let each = |count: u64| per(count, self.operations);
         let (server, counters) = (self.server, self.counters.unwrap_or_default());
         let both = counters.with(self.server_counters, u64::wrapping_add);
         sample.cpu_ns =
-            [each(self.clients.cpu_ns.saturating_sub(self.paced_ns)), each(server.cpu_ns)];
+            [each(self.clients.cpu_ns.saturating_sub(self.schedule_spin_ns)), each(server.cpu_ns)];
         sample.kernel_server_ns = each(server.kernel_ns);
         sample.sleeps = each(self.clients.sleeps + server.sleeps);
         sample.sleeps_server = each(server.sleeps);
@@ -288,7 +288,7 @@ impl Sum {
         sample.parks = both.parks.map(each);
         sample.system_calls = both.system_calls.or(counters.system_calls).map(each);
         let waited = self.clients.waited_ns.max(server.waited_ns);
-        sample.crowded = clients == 1 && per(waited, 1) > CROWDED * per(self.ns, 1);
+        sample.preempted = clients == 1 && per(waited, 1) > MAX_PREEMPTED * per(self.ns, 1);
     }
 }
 

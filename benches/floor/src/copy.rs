@@ -33,7 +33,7 @@ const CHUNK: usize = 32 << 10;
 const RING: usize = 1 << 20;
 /// Pauses of a receiver that found nothing, before it polls again: about a microsecond. With 1 it keeps taking the
 /// sender's line away, and streams of small messages waver between 10 and 100 ns each.
-const PATIENCE: usize = 48;
+const PAUSES_PER_POLL: usize = 48;
 
 /// A stream of messages, whole or in chunks.
 pub struct Stream<const CHUNKED: bool> {
@@ -212,7 +212,7 @@ impl<const CHUNKED: bool> Ring<CHUNKED> {
             if tail != head {
                 return tail;
             }
-            (0..if CHUNKED { 1 } else { PATIENCE }).for_each(|_| spin_loop());
+            (0..if CHUNKED { 1 } else { PAUSES_PER_POLL }).for_each(|_| spin_loop());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! own. No copy between two processes can be much faster.
 //!
 //! The wait has a `pause` in it, which makes it faster here, not slower (64 B: 90 ns with, 120 without): a reader
-//! that loads the line less often leaves it to the writer. The [`Bare`] one has none; it is steadier and
+//! that loads the line less often leaves it to the writer. The [`UnpausedFloor`] one has none; it is steadier and
 //! distinguishes [placements](super::placement) better.
 
 use std::hint::{black_box, spin_loop};
@@ -19,7 +19,7 @@ use super::{Cpus, Error, Result};
 
 /// The peer's role.
 pub const ROLE: &str = "floor-hot";
-/// The peer's role for [`Bare`].
+/// The peer's role for [`UnpausedFloor`].
 pub const BARE: &str = "floor-bare";
 
 /// The largest payload.
@@ -32,7 +32,7 @@ pub(super) const GONE: u64 = u64::MAX;
 pub type Floor = PingPong<End<true>>;
 
 /// The same without a pause in the wait.
-pub type Bare = PingPong<End<false>>;
+pub type UnpausedFloor = PingPong<End<false>>;
 
 impl<const PAUSE: bool> PingPong<End<PAUSE>> {
     /// `size` bytes each way; 0 leaves only the two counters, the two-word ping-pong.

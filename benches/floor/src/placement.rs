@@ -69,7 +69,7 @@ pub enum Lost {
 
 /// Probes the placement on request; about 4 ms each.
 pub struct Prober {
-    floor: hot::Bare,
+    floor: hot::UnpausedFloor,
 }
 
 impl Prober {
@@ -79,7 +79,7 @@ impl Prober {
 
     /// Starts the spinning peer, which sleeps between probes.
     pub fn start(cpus: Cpus) -> Result<Prober> {
-        Ok(Prober { floor: hot::Bare::start(cpus, 0)? })
+        Ok(Prober { floor: hot::UnpausedFloor::start(cpus, 0)? })
     }
 
     /// Where the two CPUs are now: [`Placement::Unclear`] unless the ends of the middle half of the laps agree.

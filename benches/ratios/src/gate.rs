@@ -52,7 +52,7 @@ fn hot_call(cpus: Cpus) -> Result<Report, Failure> {
     let provider = Provider::start(cpus, SpinPolicy::default());
     let mut prober = Prober::start(cpus)?;
     let mut client = provider.client::<Echo>();
-    let mut floor = hot::Bare::start(cpus, 64)?;
+    let mut floor = hot::UnpausedFloor::start(cpus, 64)?;
     compare(
         "hot call, 64 B / hot floor",
         40,

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 pub const ROLE: &str = "provider";
 
 /// How long a reader waits for the provider.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Cgroups of its snapshot.
 const CGROUPS: usize = 16;
 
@@ -65,7 +65,7 @@ impl Provider {
     pub fn cache(&self) -> SnapshotCache<CgroupsSnapshot> {
         let run_dir = RunDir::new(self.dir.path());
         let mut cache = SnapshotCache::<CgroupsSnapshot>::with_config(&run_dir, self.config());
-        cache.refresh_within(PATIENCE).expect("the snapshot was refused");
+        cache.refresh_within(TIMEOUT).expect("the snapshot was refused");
         let held = cache.current().expect("nothing was published");
         assert_eq!(held.index().view().len(), CGROUPS);
         cache

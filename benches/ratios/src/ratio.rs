@@ -23,7 +23,7 @@ pub struct Report {
     /// Rounds in which the placement changed.
     moved: usize,
     /// Rounds in which something else ran on the two CPUs.
-    crowded: usize,
+    preempted: usize,
 }
 
 struct Round {
@@ -43,44 +43,44 @@ pub fn compare(
     mut measured: impl FnMut() -> Sample,
     mut prober: Option<&mut Prober>,
 ) -> Result<Report, Failure> {
-    let mut look = || prober.as_mut().map(|prober| prober.probe()).transpose();
+    let mut probe = || prober.as_mut().map(|prober| prober.probe()).transpose();
     let mut kept: BTreeMap<_, Vec<Round>> = BTreeMap::new();
-    let (mut moved, mut crowded) = (0, 0);
+    let (mut moved, mut preempted) = (0, 0);
     for round in 0..rounds {
-        let before = look()?;
+        let before = probe()?;
         let (round, between) = if round % 2 == 0 {
             let floor = floor()?;
-            let between = look()?;
+            let between = probe()?;
             (Round { floor, measured: measured()? }, between)
         } else {
             let measured = measured()?;
-            let between = look()?;
+            let between = probe()?;
             (Round { floor: floor()?, measured }, between)
         };
-        let probes: Vec<Probe> = [before, between, look()?].into_iter().flatten().collect();
+        let probes: Vec<Probe> = [before, between, probe()?].into_iter().flatten().collect();
         match steady(&probes) {
             _ if probes.is_empty() => kept.entry(None).or_default().push(round),
             Ok(placement) => kept.entry(Some(placement)).or_default().push(round),
             Err(Lost::Moved) => moved += 1,
-            Err(Lost::Preempted) => crowded += 1,
+            Err(Lost::Preempted) => preempted += 1,
         }
     }
     let mut groups: Vec<_> = kept.into_iter().collect();
     groups.sort_by_key(|(_, rounds)| std::cmp::Reverse(rounds.len()));
-    Ok(Report { name, groups, total: rounds, moved, crowded })
+    Ok(Report { name, groups, total: rounds, moved, preempted })
 }
 
 impl Report {
     /// The median of the placement that most rounds had, those rounds, all rounds, and why the others do not count.
     pub fn line(&self) -> String {
-        let Self { groups, total, moved, crowded, .. } = self;
+        let Self { groups, total, moved, preempted, .. } = self;
         let (median, kept) = match groups.first() {
             Some((_, rounds)) => (format!("{:.3}", ratios(rounds).median), rounds.len()),
             None => ("none".to_owned(), 0),
         };
         let elsewhere: usize = groups.iter().skip(1).map(|(_, rounds)| rounds.len()).sum();
         format!(
-            "{median} {kept} {total} {moved} moved, {crowded} crowded, {elsewhere} in other places"
+            "{median} {kept} {total} {moved} moved, {preempted} preempted, {elsewhere} in other places"
         )
     }
 }

@@ -108,7 +108,7 @@ fn window(pair: &mut Pair, load: Load, calls: u32) -> Window {
 struct Traced {
     child: Child,
     /// Its output, which has to be read.
-    _told: BufReader<ChildStderr>,
+    _stderr: BufReader<ChildStderr>,
 }
 
 /// A tracer that is attached to this program, and how long that took.
@@ -122,11 +122,11 @@ fn start(tracer: &Path, args: &[&str]) -> (Traced, Duration) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    stderr.read_line(&mut line).unwrap();
     assert!(line.starts_with("attached"), "{line}");
-    (Traced { child, _told: told }, began.elapsed())
+    (Traced { child, _stderr: stderr }, began.elapsed())
 }
 
 fn stop(mut tracer: Traced) -> Duration {

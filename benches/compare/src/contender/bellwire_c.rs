@@ -21,7 +21,7 @@ use bellwire_c::{
     bw_error, bw_reply, bw_server,
 };
 
-use super::{About, Client, Contender, Counters, Server, put};
+use super::{Client, Contender, ContenderInfo, Counters, Server, put};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
@@ -110,8 +110,8 @@ unsafe extern "C" fn handle(
 impl Contender for BellwireC {
     const NAME: &'static str = "bellwire-c";
 
-    fn about() -> About {
-        About::of_this_project(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_this_project(
             "libbellwire's functions, as C programs call them, with the library's defaults; a pipeline's lane grows \
              at once (BW_BACKPRESSURE_GROW)",
         )
@@ -251,7 +251,7 @@ impl Client for Caller {
         ok(code, &self.error)
     }
 
-    fn settle(&mut self) -> Outcome<()> {
+    fn finish_posts(&mut self) -> Outcome<()> {
         // SAFETY: a client.
         let code = unsafe { bw_client_flush(self.client, ANSWERS_WITHIN, self.error()) };
         ok(code, &self.error)

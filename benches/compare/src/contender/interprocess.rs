@@ -5,7 +5,7 @@ use ::interprocess::local_socket::traits::{Listener as _, Stream as _};
 use ::interprocess::local_socket::{GenericNamespaced, ListenerOptions, Name, ToNsName};
 use ::interprocess::os::unix::uds_local_socket::{Listener, Stream};
 
-use super::About;
+use super::ContenderInfo;
 use super::streams::{Ends, Wire};
 use crate::Outcome;
 use crate::load::Case;
@@ -21,8 +21,8 @@ impl Wire for Interprocess {
     const SETTINGS: &'static str = "local sockets in the namespace (abstract Unix sockets); both ends block, default \
                                     buffers, a thread for each connection";
 
-    fn about() -> About {
-        About::new("2.4", Self::SETTINGS)
+    fn about() -> ContenderInfo {
+        ContenderInfo::new("2.4", Self::SETTINGS)
     }
 
     fn listen(case: &Case) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {

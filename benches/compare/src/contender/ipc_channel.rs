@@ -10,7 +10,7 @@ use ::ipc_channel::ipc::{
 };
 
 use super::arrivals::{Arrivals, announce};
-use super::{About, Contender, Server, put, serve_each};
+use super::{Contender, ContenderInfo, Server, put, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::Case;
@@ -28,8 +28,8 @@ type Ends = (IpcBytesSender, IpcBytesReceiver);
 impl Contender for IpcChannel {
     const NAME: &'static str = "ipc-channel";
 
-    fn about() -> About {
-        About::new(
+    fn about() -> ContenderInfo {
+        ContenderInfo::new(
             "0.23",
             "channels of bytes, a one-shot server to meet, a thread for each connection; both ends block; of longer \
              messages at most 64 KiB in flight",

@@ -35,12 +35,12 @@ pub(crate) trait Contender: 'static {
     const NAME: &'static str;
 
     /// Which version this is, and how it is set up.
-    fn about() -> About;
+    fn about() -> ContenderInfo;
 
     /// Why it cannot do `load`; `None` if it can. A report shows the sentence. By default it carries messages from one end to
     /// another, and nothing that another contender shows in the same way.
     fn refuses(load: &Load) -> Option<&'static str> {
-        shown_by_another(load)
+        duplicate_of(load)
     }
 
     /// Starts the other end, which runs until it is dropped, in the process and on the processor that it has to itself. It
@@ -54,7 +54,7 @@ pub(crate) trait Contender: 'static {
     fn measure(case: &Case, measure: Measure<'_>) -> Outcome<()>;
 }
 
-fn shown_by_another(load: &Load) -> Option<&'static str> {
+fn duplicate_of(load: &Load) -> Option<&'static str> {
     match load.work {
         Work::Sessions { .. } => Some("serves each connection as in unpinned"),
         Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
@@ -184,14 +184,14 @@ pub(crate) trait Client {
     }
 
     /// Sends `message`, which gets no answer. It may wait for room, and it may keep the message until
-    /// [`settle`](Client::settle).
+    /// [`finish_posts`](Client::finish_posts).
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         self.submit(message)
     }
 
     /// Ensures that everything posted has been sent, and takes the answers, if any.
-    fn settle(&mut self) -> Outcome<()> {
+    fn finish_posts(&mut self) -> Outcome<()> {
         Ok(())
     }
 
@@ -260,14 +260,14 @@ impl Indexed {
 
 /// What a report says about a contender.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct About {
+pub(crate) struct ContenderInfo {
     /// The version of what carries the messages.
     pub(crate) version: String,
     /// How it is set up, as its documentation advises.
     pub(crate) settings: String,
 }
 
-impl About {
+impl ContenderInfo {
     fn new(version: impl Into<String>, settings: impl Into<String>) -> Self {
         Self { version: version.into(), settings: settings.into() }
     }
@@ -299,7 +299,7 @@ pub(crate) struct Counters {
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    pub(crate) about: fn() -> About,
+    pub(crate) about: fn() -> ContenderInfo,
     pub(crate) refuses: fn(&Load) -> Option<&'static str>,
     pub(crate) serve: fn(&Peer, &Case) -> Outcome<()>,
     pub(crate) measure: fn(&Case, Measure<'_>) -> Outcome<()>,

@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 
 use super::arrivals::{Arrivals, announce, new_name};
 use super::{
-    About, Contender, Counters, Server, put, serve_each, serve_messages, shown_by_another,
+    Contender, ContenderInfo, Counters, Server, duplicate_of, put, serve_each, serve_messages,
 };
 use crate::Outcome;
 use crate::handler::Handler;
@@ -25,15 +25,15 @@ pub(super) struct Mqueue;
 impl Contender for Mqueue {
     const NAME: &'static str = "mqueue";
 
-    fn about() -> About {
-        About::of_linux(format!(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_linux(format!(
             "a queue each way, of {DEEPEST} messages, which is the most that a user may have by default; both ends \
              block, a thread for each connection"
         ))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
-        shown_by_another(load).or_else(|| {
+        duplicate_of(load).or_else(|| {
             (load.longest() > LONGEST)
                 .then_some("a message has no more than 8 KiB, unless the administrator allows it")
         })

@@ -17,7 +17,7 @@ use rustix::net::{
 use zerocopy::IntoBytes;
 
 use super::{
-    About, Contender, Counters, Indexed, Server, serve_each, serve_messages, shown_by_another,
+    Contender, ContenderInfo, Counters, Indexed, Server, duplicate_of, serve_each, serve_messages,
 };
 use crate::Outcome;
 use crate::burst::Burst;
@@ -54,7 +54,7 @@ impl Kind for Seqpacket {
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Grow { .. } => Some(TOO_LONG),
-            Work::LookUp { .. } => shown_by_another(load),
+            Work::LookUp { .. } => duplicate_of(load),
             _ => (load.longest() > LONGEST).then_some(TOO_LONG),
         }
     }
@@ -116,8 +116,8 @@ type Readers = Arc<Mutex<Vec<OwnedFd>>>;
 impl<K: Kind> Contender for Packets<K> {
     const NAME: &'static str = K::NAME;
 
-    fn about() -> About {
-        About::of_linux(K::SETTINGS)
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_linux(K::SETTINGS)
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

@@ -2,7 +2,7 @@
 
 use bellwire_cgroups::View;
 
-use super::{About, Client, Contender, Indexed, Server};
+use super::{Client, Contender, ContenderInfo, Indexed, Server};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
@@ -18,8 +18,8 @@ struct Idle;
 impl Contender for Validation {
     const NAME: &'static str = "validation";
 
-    fn about() -> About {
-        About::of_this_project(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_this_project(
             "no transport: each reader has the same generations in its own memory, and updates its index",
         )
     }

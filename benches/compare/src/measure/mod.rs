@@ -19,7 +19,7 @@ pub(crate) use payload::Payload;
 use crate::Outcome;
 use crate::contender::Client;
 use crate::load::{Load, SMALL, Work};
-use crate::order::{Done, Order, obey};
+use crate::order::{Done, Order, execute_orders};
 use connections::{InTurn, Reopened};
 
 /// How often to yield the processor before an order is executed.
@@ -54,43 +54,45 @@ impl Measure<'_> {
     /// Executes the coordinator's orders until told to end, with connections that `connect` opens.
     pub(crate) fn run<C: Client>(self, mut connect: impl FnMut() -> Outcome<C>) -> Outcome<()> {
         match self.load.work {
-            Work::Calls { size, depth: 1 } => self.obey(connect()?, calls::Alone::new(size)),
-            Work::Calls { size, depth } => self.obey(connect()?, calls::Pipeline::new(size, depth)),
+            Work::Calls { size, depth: 1 } => self.execute(connect()?, calls::Alone::new(size)),
+            Work::Calls { size, depth } => {
+                self.execute(connect()?, calls::Pipeline::new(size, depth))
+            }
             Work::Sessions { each } => {
                 let clients = (0..each).map(|_| connect()).collect::<Outcome<_>>()?;
-                self.obey(InTurn::new(clients), calls::Alone::new(SMALL))
+                self.execute(InTurn::new(clients), calls::Alone::new(SMALL))
             }
-            Work::Batches { depth: 1 } => self.obey(connect()?, batches::Alone::new()),
-            Work::Batches { depth } => self.obey(connect()?, batches::Pipeline::new(depth)),
-            Work::Stream { size } => self.obey(connect()?, stream::Stream::new(size, false)),
-            Work::OneWay { size } => self.obey(connect()?, stream::Stream::new(size, true)),
+            Work::Batches { depth: 1 } => self.execute(connect()?, batches::Alone::new()),
+            Work::Batches { depth } => self.execute(connect()?, batches::Pipeline::new(depth)),
+            Work::Stream { size } => self.execute(connect()?, stream::Stream::new(size, false)),
+            Work::OneWay { size } => self.execute(connect()?, stream::Stream::new(size, true)),
             Work::Refresh { cgroups, changed } => {
                 let mut client = connect()?;
                 let refreshes = snapshot::Refreshes::new(&mut client, cgroups, changed)?;
-                self.obey(client, refreshes)
+                self.execute(client, refreshes)
             }
-            Work::Events { size } => self.obey(connect()?, stream::Events::new(size)),
+            Work::Events { size } => self.execute(connect()?, stream::Events::new(size)),
             Work::LookUp { cgroups } => {
                 let mut client = connect()?;
                 let look_ups = snapshot::LookUps::new(&mut client, cgroups)?;
-                self.obey(client, look_ups)
+                self.execute(client, look_ups)
             }
-            Work::Connect => self.obey(Reopened::new(connect), calls::First::new(None, SMALL)),
-            Work::Grow { size } => self.obey(connect()?, calls::First::new(Some(SMALL), size)),
+            Work::Connect => self.execute(Reopened::new(connect), calls::First::new(None, SMALL)),
+            Work::Grow { size } => self.execute(connect()?, calls::First::new(Some(SMALL), size)),
         }
     }
 
-    fn obey<C: Client>(self, mut client: C, mut operations: impl Operations<C>) -> Outcome<()> {
+    fn execute<C: Client>(self, mut client: C, mut operations: impl Operations<C>) -> Outcome<()> {
         self.peer.ready()?;
-        obey(self.peer, |order| {
+        execute_orders(self.peer, |order| {
             // The coordinator shares this processor and is about to sleep: it must be asleep before the clock runs,
             // so that it does not preempt a thread that spins while being timed.
             (0..YIELDS).for_each(|_| sched_yield());
             let counters = client.counters();
             let mut done = match order {
                 Order::Row { until } => row::row(&mut client, &mut operations, until)?,
-                Order::Each { until, pace } => {
-                    row::each(&mut client, &mut operations, until, pace)?
+                Order::Each { until, schedule } => {
+                    row::each(&mut client, &mut operations, until, schedule)?
                 }
                 Order::One => row::together(self.peer, &mut client, &mut operations)?,
             };

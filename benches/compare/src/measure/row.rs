@@ -9,7 +9,7 @@ use super::Operations;
 use crate::Outcome;
 use crate::clock::{self, Usage};
 use crate::hist;
-use crate::order::{Done, Pace, WORD};
+use crate::order::{Done, Schedule, WORD};
 
 /// Minimum time between clock reads, as far as the operations' own length allows, ns.
 const STRETCH: u64 = 1_000_000;
@@ -23,7 +23,7 @@ pub(super) fn row<C, O: Operations<C>>(
     until: u64,
 ) -> Outcome<Done> {
     if O::IS_PREPARED {
-        return each(client, operations, until, Pace::Max);
+        return each(client, operations, until, Schedule::Max);
     }
     let before = Usage::of_this_process()?;
     let began = clock::now();
@@ -54,7 +54,7 @@ pub(super) fn each<C>(
     client: &mut C,
     operations: &mut impl Operations<C>,
     until: u64,
-    pace: Pace,
+    schedule: Schedule,
 ) -> Outcome<Done> {
     let mut took = hist::new();
     let mut done = Done::default();
@@ -65,7 +65,7 @@ pub(super) fn each<C>(
     done.span.0 = began;
     loop {
         operations.prepare(client)?;
-        let start = begin(pace, &mut due, &mut done.paced_ns)?;
+        let start = begin(schedule, &mut due, &mut done.schedule_spin_ns)?;
         let count = operations.steps(client, 1)?;
         let now = clock::now();
         took.saturating_record((now - start) / count.max(1));
@@ -121,16 +121,16 @@ fn wait_for_word(peer: &Peer) -> Outcome<()> {
 /// Waits until the next operation is to begin, and returns the time from which it is timed: when it was due, if the
 /// one before was late; else now, since the delay of this thread's wake-up is not measured.
 #[inline]
-fn begin(pace: Pace, due: &mut u64, paced_ns: &mut u64) -> Outcome<u64> {
-    match pace {
-        Pace::Max => Ok(clock::now()),
-        Pace::Gap(gap) => {
+fn begin(schedule: Schedule, due: &mut u64, schedule_spin_ns: &mut u64) -> Outcome<u64> {
+    match schedule {
+        Schedule::Max => Ok(clock::now()),
+        Schedule::Gap(gap) => {
             sleep(gap)?;
             Ok(clock::now())
         }
-        Pace::Rate(_) => {
+        Schedule::Rate(_) => {
             let this = *due;
-            *due += pace.gap();
+            *due += schedule.gap();
             let now = clock::now();
             if now >= this {
                 return Ok(this);
@@ -144,7 +144,7 @@ fn begin(pace: Pace, due: &mut u64, paced_ns: &mut u64) -> Outcome<u64> {
                 spin_loop();
                 at = clock::now();
             }
-            *paced_ns += at - now;
+            *schedule_spin_ns += at - now;
             Ok(at)
         }
     }

@@ -53,7 +53,7 @@ impl<C: Client> Operations<C> for Stream {
     fn finish(&mut self, client: &mut C) -> Outcome<()> {
         self.post(client, LAST)?;
         self.next = 0;
-        client.settle()
+        client.finish_posts()
     }
 }
 

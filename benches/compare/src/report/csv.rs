@@ -15,7 +15,7 @@ const COLUMNS: [Column; 36] = [
     ("stable", |_, row| row.stable.to_string()),
     ("rounds", |_, row| row.rounds.to_string()),
     ("moved", |_, row| row.lost.moved.to_string()),
-    ("crowded", |_, row| row.lost.crowded.to_string()),
+    ("crowded", |_, row| row.lost.preempted.to_string()),
     ("unit", |measured, _| measured.unit.clone()),
     ("bytes", |measured, _| known(measured.bytes)),
     ("rate_per_s", |measured, _| known(measured.rate)),

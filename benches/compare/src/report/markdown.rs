@@ -126,7 +126,7 @@ fn scenario(text: &mut String, measured: &Measured) {
             row.system_calls.map(|calls| format!("{calls:.2}")).unwrap_or_default(),
             row.placement,
             row.rounds,
-            lost(row.is_main, row.lost.moved + row.lost.crowded),
+            lost(row.is_main, row.lost.moved + row.lost.preempted),
         );
     }
     for note in measured.notes() {

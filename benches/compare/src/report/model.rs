@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bellwire_floor::Spread;
 use serde::{Deserialize, Serialize};
 
-use crate::contender::About;
+use crate::contender::ContenderInfo;
 use crate::system::{State, System};
 
 /// The number of this layout.
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     pub(crate) rounds: u32,
     /// Whether it was made in a hurry: such figures are meaningless.
     pub(crate) quick: bool,
-    pub(crate) contenders: BTreeMap<String, About>,
+    pub(crate) contenders: BTreeMap<String, ContenderInfo>,
     pub(crate) scenarios: Vec<Measured>,
 }
 
@@ -119,7 +119,8 @@ pub(crate) struct Lost {
     /// The placement changed, or was unclear.
     pub(crate) moved: usize,
     /// Something else ran on one of the processors.
-    pub(crate) crowded: usize,
+    #[serde(rename = "crowded")]
+    pub(crate) preempted: usize,
 }
 
 /// Of all operations that were timed one by one.
@@ -147,10 +148,10 @@ impl Report {
         });
         let missing = self.scenarios.iter().flat_map(|measured| {
             measured.missing.iter().map(|(contender, lost)| {
-                let Lost { moved, crowded } = lost;
+                let Lost { moved, preempted } = lost;
                 let name = &measured.name;
                 format!(
-                    "{name}, {contender}: no round counts, {moved} samples moved, {crowded} crowded"
+                    "{name}, {contender}: no round counts, {moved} samples moved, {preempted} preempted"
                 )
             })
         });

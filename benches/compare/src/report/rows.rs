@@ -7,8 +7,8 @@ use bellwire_floor::placement::Placement;
 
 use super::model::{Latency, Lost, Measured, Row};
 use crate::hist;
-use crate::order::Pace;
-use crate::run::{Kept, Plan, Rounds};
+use crate::order::Schedule;
+use crate::run::{CountedSample, Plan, Rounds};
 use crate::scenario::Scenario;
 
 /// Rounds that a row has at least, to be published.
@@ -23,14 +23,14 @@ pub(crate) fn measured(
 ) -> Measured {
     let (mut rows, mut missing) = (Vec::new(), BTreeMap::new());
     for (name, of) in rounds {
-        if of.kept.is_empty() {
+        if of.counted.is_empty() {
             missing.insert((*name).to_owned(), of.lost);
         }
-        for (at, (placement, kept)) in by_placement(&of.kept).into_iter().enumerate() {
-            if let Some(mut row) = row(name, placement, &kept, of.lost) {
+        for (at, (placement, counted)) in by_placement(&of.counted).into_iter().enumerate() {
+            if let Some(mut row) = row(name, placement, &counted, of.lost) {
                 row.is_main = at == 0;
-                row.stable = kept.len() >= ROUNDS.min(plan.rounds) && row.ns.is_stable();
-                row.ahead_of = ahead_of(&kept, rounds, name);
+                row.stable = counted.len() >= ROUNDS.min(plan.rounds) && row.ns.is_stable();
+                row.ahead_of = ahead_of(&counted, rounds, name);
                 rows.push(row);
             }
         }
@@ -41,8 +41,8 @@ pub(crate) fn measured(
         about: scenario.about(),
         unit: scenario.unit().to_owned(),
         bytes: scenario.bytes(),
-        rate: match scenario.pace {
-            Pace::Rate(rate) => Some(rate),
+        rate: match scenario.schedule {
+            Schedule::Rate(rate) => Some(rate),
             _ => None,
         },
         clients: scenario.load.clients,
@@ -55,44 +55,51 @@ pub(crate) fn measured(
 }
 
 /// The samples of each placement, the largest group first.
-fn by_placement(kept: &[Kept]) -> Vec<(Option<Placement>, Vec<&Kept>)> {
-    let mut groups: BTreeMap<Option<Placement>, Vec<&Kept>> = BTreeMap::new();
-    for sample in kept {
+fn by_placement(counted: &[CountedSample]) -> Vec<(Option<Placement>, Vec<&CountedSample>)> {
+    let mut groups: BTreeMap<Option<Placement>, Vec<&CountedSample>> = BTreeMap::new();
+    for sample in counted {
         groups.entry(sample.placement).or_default().push(sample);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, kept)| std::cmp::Reverse(kept.len()));
+    groups.sort_by_key(|(_, counted)| std::cmp::Reverse(counted.len()));
     groups
 }
 
-fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> Option<Row> {
-    let samples: Vec<f64> = kept.iter().map(|kept| kept.sample.ns).collect();
-    let floor_ratios: Vec<f64> = kept.iter().map(|kept| kept.sample.ns / kept.floor).collect();
-    let middle = |each: &dyn Fn(&Kept) -> Option<f64>| {
-        Spread::of(kept.iter().filter_map(|kept| each(kept))).map(|spread| spread.median)
+fn row(
+    name: &str,
+    placement: Option<Placement>,
+    counted: &[&CountedSample],
+    lost: Lost,
+) -> Option<Row> {
+    let samples: Vec<f64> = counted.iter().map(|counted| counted.sample.ns).collect();
+    let floor_ratios: Vec<f64> =
+        counted.iter().map(|counted| counted.sample.ns / counted.floor).collect();
+    let middle = |each: &dyn Fn(&CountedSample) -> Option<f64>| {
+        Spread::of(counted.iter().filter_map(|counted| each(counted))).map(|spread| spread.median)
     };
-    let [client, server] =
-        [0, 1].map(|end| middle(&|kept| kept.sample.cpu_ns.get(end).copied()).unwrap_or_default());
+    let [client, server] = [0, 1]
+        .map(|end| middle(&|counted| counted.sample.cpu_ns.get(end).copied()).unwrap_or_default());
     Some(Row {
         contender: name.to_owned(),
         placement: placement.map_or_else(|| "any".to_owned(), |placement| placement.to_string()),
-        rounds: kept.len(),
+        rounds: counted.len(),
         lost,
         ns: Spread::of(samples.iter().copied())?,
         samples,
-        floor_ns: Spread::of(kept.iter().map(|kept| kept.floor)),
+        floor_ns: Spread::of(counted.iter().map(|counted| counted.floor)),
         to_floor: Spread::of(floor_ratios.iter().copied()),
         floor_ratios,
-        latency: latency(kept),
+        latency: latency(counted),
         cpu_client_ns: client,
         cpu_server_ns: server,
-        sleeps: middle(&|kept| Some(kept.sample.sleeps)).unwrap_or_default(),
-        wakes: middle(&|kept| kept.sample.wakes),
-        parks: middle(&|kept| kept.sample.parks),
-        system_calls: middle(&|kept| kept.sample.system_calls),
-        kernel_server_ns: middle(&|kept| Some(kept.sample.kernel_server_ns)).unwrap_or_default(),
-        sleeps_server: middle(&|kept| Some(kept.sample.sleeps_server)).unwrap_or_default(),
-        resident_server: middle(&|kept| Some(kept.sample.resident_server as f64))
+        sleeps: middle(&|counted| Some(counted.sample.sleeps)).unwrap_or_default(),
+        wakes: middle(&|counted| counted.sample.wakes),
+        parks: middle(&|counted| counted.sample.parks),
+        system_calls: middle(&|counted| counted.sample.system_calls),
+        kernel_server_ns: middle(&|counted| Some(counted.sample.kernel_server_ns))
+            .unwrap_or_default(),
+        sleeps_server: middle(&|counted| Some(counted.sample.sleeps_server)).unwrap_or_default(),
+        resident_server: middle(&|counted| Some(counted.sample.resident_server as f64))
             .unwrap_or_default(),
         ..Row::default()
     })
@@ -100,16 +107,17 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
 
 /// Round by round, where the other one's sample is of the same placement.
 fn ahead_of(
-    kept: &[&Kept],
+    counted: &[&CountedSample],
     rounds: &[(&'static str, Rounds)],
     name: &str,
 ) -> BTreeMap<String, Spread> {
     let mut all = BTreeMap::new();
     for (other, theirs) in rounds.iter().filter(|(other, _)| *other != name) {
-        let ratios = kept.iter().filter_map(|mine| {
-            let same =
-                |theirs: &&Kept| (theirs.round, theirs.placement) == (mine.round, mine.placement);
-            Some(theirs.kept.iter().find(same)?.sample.ns / mine.sample.ns)
+        let ratios = counted.iter().filter_map(|mine| {
+            let same = |theirs: &&CountedSample| {
+                (theirs.round, theirs.placement) == (mine.round, mine.placement)
+            };
+            Some(theirs.counted.iter().find(same)?.sample.ns / mine.sample.ns)
         });
         if let Some(spread) = Spread::of(ratios) {
             all.insert((*other).to_owned(), spread);
@@ -118,10 +126,10 @@ fn ahead_of(
     all
 }
 
-fn latency(kept: &[&Kept]) -> Option<Latency> {
+fn latency(counted: &[&CountedSample]) -> Option<Latency> {
     let mut all = hist::new();
-    for kept in kept {
-        hist::add(&mut all, &kept.sample.took);
+    for counted in counted {
+        hist::add(&mut all, &counted.sample.took);
     }
     let at = |quantile| all.value_at_quantile(quantile);
     (!all.is_empty()).then(|| Latency {

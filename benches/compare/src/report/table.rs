@@ -58,9 +58,9 @@ impl Measured {
         let mut notes: Vec<_> = self.rows.iter().filter_map(first).collect();
         notes.extend(self.validation());
         notes.extend(self.other_floors.iter().map(|(name, ns)| format!("{name}: {}", times(ns))));
-        notes.extend(self.missing.iter().map(|(contender, Lost { moved, crowded })| {
+        notes.extend(self.missing.iter().map(|(contender, Lost { moved, preempted })| {
             format!(
-                "{contender}: no round counts: {moved} samples moved, {crowded} crowded, UNSTABLE"
+                "{contender}: no round counts: {moved} samples moved, {preempted} preempted, UNSTABLE"
             )
         }));
         notes.extend(
@@ -89,7 +89,7 @@ pub(crate) fn times(ns: &Spread) -> String {
 fn again(first: &Attempt) -> String {
     let Attempt { placement, stable, lost, ns, samples } = first;
     let (median, low, high) = (nanos(ns.median), nanos(ns.middle.0), nanos(ns.middle.1));
-    let (rounds, lost) = (samples.len(), lost.moved + lost.crowded);
+    let (rounds, lost) = (samples.len(), lost.moved + lost.preempted);
     let stable = if *stable { "stable" } else { "unstable" };
     format!(
         "second attempt; the first, {stable}: {median} [the middle half {low} to {high}], {placement}, {rounds} rounds, {lost} \

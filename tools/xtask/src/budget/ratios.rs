@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn the_median_of_enough_rounds_is_judged() {
-        let within = judged("gate hot-call 1.900 8 40 30 moved, 2 crowded");
+        let within = judged("gate hot-call 1.900 8 40 30 moved, 2 preempted");
         assert_eq!(within.outcome, Outcome::Within);
-        let over = judged("gate hot-call 2.100 8 40 30 moved, 2 crowded");
+        let over = judged("gate hot-call 2.100 8 40 30 moved, 2 preempted");
         assert_eq!(over.outcome, Outcome::Over);
         let text = over.to_string();
         assert!(text.contains("2.10, budget 2, the median of 8 of 40 rounds"), "{text}");
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn too_few_rounds_are_not_judged_and_the_reason_is_given() {
         for text in [
-            "gate hot-call 9.900 7 40 30 moved, 3 crowded",
-            "gate hot-call none 0 40 30 moved, 10 crowded",
+            "gate hot-call 9.900 7 40 30 moved, 3 preempted",
+            "gate hot-call none 0 40 30 moved, 10 preempted",
             "gate hot-call none 0 0 one processor",
         ] {
             let verdict = judged(text);

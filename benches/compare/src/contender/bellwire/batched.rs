@@ -4,7 +4,7 @@ use bellwire::{CallError, Client, RunDir, Server, ServerConfig, Service};
 
 use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
-use crate::contender::{self, About, Contender, Counters};
+use crate::contender::{self, Contender, ContenderInfo, Counters};
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
@@ -33,8 +33,8 @@ impl contender::Server for Server {}
 impl Contender for Batched {
     const NAME: &'static str = "bellwire-batches";
 
-    fn about() -> About {
-        About::of_this_project(format!(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_this_project(format!(
             "as bellwire; messages collected into batches of {} KiB, up to {MAX_IN_FLIGHT} on their way",
             BATCH >> 10
         ))
@@ -124,7 +124,7 @@ impl<const N: usize> contender::Client for Sender<N> {
         Ok(())
     }
 
-    fn settle(&mut self) -> Outcome<()> {
+    fn finish_posts(&mut self) -> Outcome<()> {
         if !self.waiting.is_empty() {
             self.send()?;
         }

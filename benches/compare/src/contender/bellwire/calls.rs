@@ -88,7 +88,7 @@ where
         S::Request::post(session_of(self)?, message)
     }
 
-    fn settle(&mut self) -> Outcome<()> {
+    fn finish_posts(&mut self) -> Outcome<()> {
         Ok(session_of(self)?.flush(ANSWERS_WITHIN)?)
     }
 

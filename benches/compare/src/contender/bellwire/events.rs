@@ -10,7 +10,7 @@ use crate::contender;
 use crate::load::Case;
 
 /// How long an event may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// What is kept for a slow reader, in bytes: a burst of the longest events.
 const DEPTH: u64 = 256 << 10;
 
@@ -56,7 +56,7 @@ pub(super) fn subscriber<const N: usize>(case: &Case) -> Subscriber<Message<N>> 
 impl<const N: usize> contender::Client for Subscriber<Message<N>> {
     #[inline]
     fn event(&mut self, into: &mut [u8]) -> Outcome<usize> {
-        match self.next(Some(PATIENCE))? {
+        match self.next(Some(TIMEOUT))? {
             Some(Delivery::Event { event, .. }) => contender::put(&event, into),
             _ => Err("an event was lost: do not use these figures".into()),
         }

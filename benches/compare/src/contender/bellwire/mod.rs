@@ -23,7 +23,7 @@ use configured::Setup;
 pub(super) use configured::{Defaults, Uring, Workers};
 pub(super) use tasks::Tasks;
 
-use super::{About, Contender, Counters};
+use super::{Contender, ContenderInfo, Counters};
 use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
@@ -94,8 +94,8 @@ struct Running {
 impl<S: Setup> Contender for Bellwire<S> {
     const NAME: &'static str = S::NAME;
 
-    fn about() -> About {
-        About::of_this_project(S::settings())
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_this_project(S::settings())
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {

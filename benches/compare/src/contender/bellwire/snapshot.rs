@@ -9,12 +9,12 @@ use crate::Outcome;
 use crate::contender;
 
 /// How long the provider may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl contender::Client for SnapshotCache<CgroupsSnapshot> {
     #[inline]
     fn refresh(&mut self) -> Outcome<bool> {
-        Ok(self.refresh_within(PATIENCE)? == Refreshed::Changed)
+        Ok(self.refresh_within(TIMEOUT)? == Refreshed::Changed)
     }
 
     #[inline]

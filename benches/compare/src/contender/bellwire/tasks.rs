@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::{Echo, serve_with};
 use crate::Outcome;
-use crate::contender::{self, About, Contender, Counters, put};
+use crate::contender::{self, Contender, ContenderInfo, Counters, put};
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::{Measure, Payload};
@@ -17,8 +17,8 @@ pub(in crate::contender) struct Tasks;
 impl Contender for Tasks {
     const NAME: &'static str = "bellwire-async";
 
-    fn about() -> About {
-        About::of_this_project(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_this_project(
             "as bellwire; a client in a tokio runtime of one thread, which is entered once for some thousand calls; a \
              pipeline is a task for each call in flight",
         )

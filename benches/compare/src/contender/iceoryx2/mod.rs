@@ -18,7 +18,7 @@ use ::iceoryx2::prelude::{
     Config, LogLevel, Node, NodeBuilder, ServiceName, SignalHandlingMode, ipc, set_log_level,
 };
 
-use super::{About, Contender, Server, shown_by_another};
+use super::{Contender, ContenderInfo, Server, duplicate_of};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
@@ -64,7 +64,7 @@ macro_rules! by_form {
 impl Contender for Requests {
     const NAME: &'static str = "iceoryx2";
 
-    fn about() -> About {
+    fn about() -> ContenderInfo {
         about(&format!(
             "request-response, no overflow, a response buffer of 1, as many active requests as the load has in flight; \
              one way: requests to forget, {QUEUE} of them; both ends poll, those that share a processor yield"
@@ -87,7 +87,7 @@ impl Contender for Requests {
 impl Contender for Events {
     const NAME: &'static str = "iceoryx2-event";
 
-    fn about() -> About {
+    fn about() -> ContenderInfo {
         about(&format!(
             "request-response, no overflow, a response buffer of 1, as many active requests as the load has in flight; \
              one way: requests to forget, {QUEUE} of them; a notification for each message, both ends block in \
@@ -111,7 +111,7 @@ impl Contender for Events {
 impl Contender for Topics {
     const NAME: &'static str = "iceoryx2-pubsub";
 
-    fn about() -> About {
+    fn about() -> ContenderInfo {
         about(&format!(
             "publish-subscribe, no overflow, buffers of as many samples as the load has in flight; one way: of \
              {QUEUE}; events: of 256; a snapshot: a buffer and a history of 1 with overflow, kept as it lies and validated; both ends \
@@ -148,8 +148,8 @@ impl Contender for Topics {
     }
 }
 
-fn about(settings: &str) -> About {
-    About { version: VERSION.to_owned(), settings: settings.to_owned() }
+fn about(settings: &str) -> ContenderInfo {
+    ContenderInfo { version: VERSION.to_owned(), settings: settings.to_owned() }
 }
 
 fn refuses(load: &Load) -> Option<&'static str> {
@@ -160,7 +160,7 @@ fn refuses(load: &Load) -> Option<&'static str> {
         Work::Refresh { .. } | Work::Events { .. } => {
             Some("copies nothing to many readers: iceoryx2-pubsub does")
         }
-        _ => shown_by_another(load),
+        _ => duplicate_of(load),
     }
 }
 

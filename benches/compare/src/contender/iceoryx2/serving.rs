@@ -39,12 +39,12 @@ impl Serving {
         open: impl FnOnce() -> Outcome<T> + Send + 'static,
     ) -> Outcome<Self> {
         let (end, (ready, is_ready)) = (Arc::new(AtomicU32::new(0)), mpsc::sync_channel(1));
-        let told = Arc::clone(&end);
+        let stop = Arc::clone(&end);
         let builder = thread::Builder::new().name("iceoryx2".to_owned());
         let thread = builder.spawn(move || {
             let mut turn = open()?;
             ready.send(())?;
-            while told.load(Ordering::Relaxed) == 0 {
+            while stop.load(Ordering::Relaxed) == 0 {
                 turn()?;
             }
             Ok(())

@@ -17,7 +17,7 @@ use crate::load::{Case, Load, Placing};
 /// How long an answer is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a polling end polls before it reads the clock.
-const LOOKS: u32 = 1 << 20;
+const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 /// The clients that one server wakes.
 const CLIENTS: usize = 64;
 
@@ -36,17 +36,17 @@ pub(super) trait Wait: Sized + 'static {
     fn ring_client(&mut self, node: &Node<Ipc>, case: &Case, id: u128) -> Outcome<()>;
 
     /// Passes the time until the next look. `since` is when the answer began to be waited for: 0 at first.
-    fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()>;
+    fn pause(&mut self, polls: &mut u32, since: &mut u64) -> Outcome<()>;
 
-    /// Waits for an answer, which is there once `look` finds one.
+    /// Waits for an answer, which is there once `poll` finds one.
     #[inline]
-    fn until<T>(&mut self, mut look: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
-        let (mut looks, mut since) = (0, 0);
+    fn until<T>(&mut self, mut poll: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+        let (mut polls, mut since) = (0, 0);
         loop {
-            if let Some(found) = look()? {
+            if let Some(found) = poll()? {
                 return Ok(found);
             }
-            self.pause(&mut looks, &mut since)?;
+            self.pause(&mut polls, &mut since)?;
         }
     }
 
@@ -81,12 +81,12 @@ impl Wait for Polling {
     }
 
     #[inline]
-    fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()> {
-        *looks += 1;
+    fn pause(&mut self, polls: &mut u32, since: &mut u64) -> Outcome<()> {
+        *polls += 1;
         if self.yields {
             sched_yield();
         }
-        if *looks < LOOKS { Ok(()) } else { late(looks, since) }
+        if *polls < POLLS_PER_CLOCK_READ { Ok(()) } else { late(polls, since) }
     }
 
     fn wake_to_end(_: &Case) -> Outcome<()> {
@@ -111,8 +111,8 @@ impl Polling {
 }
 
 #[cold]
-fn late(looks: &mut u32, since: &mut u64) -> Outcome<()> {
-    *looks = 0;
+fn late(polls: &mut u32, since: &mut u64) -> Outcome<()> {
+    *polls = 0;
     let now = clock::now();
     if *since == 0 {
         *since = now;

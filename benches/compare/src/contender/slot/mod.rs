@@ -9,12 +9,12 @@ use std::path::Path;
 use bellwire_floor::shared::Region;
 
 use super::arrivals::{Arrivals, announce, new_name};
-use super::{About, Contender, Server, serve_each, serve_messages, shown_by_another};
+use super::{Contender, ContenderInfo, Server, duplicate_of, serve_each, serve_messages};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
-use queue::{Patience, Queue};
+use queue::{Queue, WaitLimit};
 
 /// The most messages of a buffer, for one-way loads; a call needs one.
 const MOST: usize = 64;
@@ -27,18 +27,18 @@ pub(super) struct Slot;
 impl Contender for Slot {
     const NAME: &'static str = "slot";
 
-    fn about() -> About {
+    fn about() -> ContenderInfo {
         let settings = format!(
             "a process-shared robust mutex and two condition variables for each direction; as many slots as the load \
              has in flight, one way {MOST}; signalled after unlocking; a thread for each connection"
         );
-        About::new(queue::version(), settings)
+        ContenderInfo::new(queue::version(), settings)
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Grow { .. } => Some("its slots have a fixed length"),
-            _ => shown_by_another(load),
+            _ => duplicate_of(load),
         }
     }
 
@@ -53,8 +53,8 @@ impl Contender for Slot {
         };
         // Until the client has closed its buffers.
         serve_each(Self::NAME, accept, move |pair: Pair| {
-            let receive = |buffer: &mut [u8]| pair.requests.take(buffer, Patience::Endless);
-            let send = |answer: &[u8]| pair.answers.put(answer, Patience::Endless);
+            let receive = |buffer: &mut [u8]| pair.requests.take(buffer, WaitLimit::Forever);
+            let send = |answer: &[u8]| pair.answers.put(answer, WaitLimit::Forever);
             serve_messages(&load, handler, receive, send)
         })
     }
@@ -109,11 +109,11 @@ impl Drop for Pair {
 impl super::Client for Pair {
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        self.requests.put(request, Patience::Limited)
+        self.requests.put(request, WaitLimit::Bounded)
     }
 
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        self.answers.take(answer, Patience::Limited)
+        self.answers.take(answer, WaitLimit::Bounded)
     }
 }

@@ -13,12 +13,12 @@ use crate::clock;
 /// How long a client waits for the other end, ns.
 const LIMIT: u64 = 10_000_000_000;
 
-/// How long to wait.
+/// Whether a wait ends.
 #[derive(Clone, Copy)]
-pub(super) enum Patience {
-    Endless,
+pub(super) enum WaitLimit {
+    Forever,
     /// As [`LIMIT`] says.
-    Limited,
+    Bounded,
 }
 
 /// The header before the slots.
@@ -96,14 +96,14 @@ impl Queue {
 
     /// Waits for an empty slot, and copies `message` into it.
     #[inline]
-    pub(super) fn put(&self, message: &[u8], patience: Patience) -> Outcome<()> {
+    pub(super) fn put(&self, message: &[u8], limit: WaitLimit) -> Outcome<()> {
         if message.len() > self.longest {
             return Err("a message that is too long for a slot".into());
         }
         let mut locked = self.lock()?;
         let mut state = locked.state()?;
         while state.count == self.slots {
-            locked.wait(self.emptied(), patience)?;
+            locked.wait(self.emptied(), limit)?;
             state = locked.state()?;
         }
         let slot = self.slot(state.first + state.count);
@@ -120,11 +120,11 @@ impl Queue {
 
     /// Waits for a filled slot, and copies its message out. The message's length.
     #[inline]
-    pub(super) fn take(&self, into: &mut [u8], patience: Patience) -> Outcome<usize> {
+    pub(super) fn take(&self, into: &mut [u8], limit: WaitLimit) -> Outcome<usize> {
         let mut locked = self.lock()?;
         let mut state = locked.state()?;
         while state.count == 0 {
-            locked.wait(self.filled(), patience)?;
+            locked.wait(self.filled(), limit)?;
             state = locked.state()?;
         }
         let slot = self.slot(state.first);
@@ -228,12 +228,12 @@ impl Locked<'_> {
     }
 
     #[inline]
-    fn wait(&mut self, condition: *mut libc::pthread_cond_t, patience: Patience) -> Outcome<()> {
+    fn wait(&mut self, condition: *mut libc::pthread_cond_t, limit: WaitLimit) -> Outcome<()> {
         let mutex = self.queue.mutex();
-        let code = match patience {
+        let code = match limit {
             // SAFETY: both were initialised before the other end got the memory, and the mutex is held.
-            Patience::Endless => unsafe { libc::pthread_cond_wait(condition, mutex) },
-            Patience::Limited => {
+            WaitLimit::Forever => unsafe { libc::pthread_cond_wait(condition, mutex) },
+            WaitLimit::Bounded => {
                 let until = clock::now() + LIMIT;
                 let until = libc::timespec {
                     tv_sec: i64::try_from(until / 1_000_000_000)?,

@@ -6,7 +6,7 @@ use std::os::unix::net;
 
 use super::{Streams, UnixStream, Wire};
 use crate::Outcome;
-use crate::contender::{About, Client, Contender, Server};
+use crate::contender::{Client, Contender, ContenderInfo, Server};
 use crate::handler::Handler;
 use crate::load::{Case, Load, Work};
 use crate::measure::Measure;
@@ -20,8 +20,8 @@ pub(in crate::contender) struct Buffered;
 impl Contender for Buffered {
     const NAME: &'static str = "stream-buffered";
 
-    fn about() -> About {
-        About::of_linux(
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_linux(
             "SOCK_STREAM; messages collected in a buffer of 64 KiB, written when it is full; both ends block, default \
              buffers of the socket",
         )
@@ -53,7 +53,7 @@ impl Client for BufWriter<net::UnixStream> {
         Ok(self.write_all(message)?)
     }
 
-    fn settle(&mut self) -> Outcome<()> {
+    fn finish_posts(&mut self) -> Outcome<()> {
         Ok(Write::flush(self)?)
     }
 }

@@ -18,7 +18,7 @@ pub(super) use fifo::Fifo;
 pub(super) use frames::Frames;
 pub(super) use sockets::{Tcp, UnixStream};
 
-use super::{About, Contender, Server, serve_each};
+use super::{Contender, ContenderInfo, Server, serve_each};
 use crate::Outcome;
 use crate::handler::Handler;
 use crate::load::Case;
@@ -40,8 +40,8 @@ pub(super) trait Wire: 'static {
     const SETTINGS: &'static str;
 
     /// Of what carries the stream.
-    fn about() -> About {
-        About::of_linux(Self::SETTINGS)
+    fn about() -> ContenderInfo {
+        ContenderInfo::of_linux(Self::SETTINGS)
     }
 
     /// Accepts connections, one after the other.
@@ -56,7 +56,7 @@ pub(super) struct Streams<W>(std::marker::PhantomData<W>);
 impl<W: Wire> Contender for Streams<W> {
     const NAME: &'static str = W::NAME;
 
-    fn about() -> About {
+    fn about() -> ContenderInfo {
         W::about()
     }
 
