@@ -110,7 +110,7 @@ fn in_time(server: &[&str], client: &[&str]) {
     let Some(server) = start("server", server) else { return };
     let Some(mut client) = start("client", client) else { return };
     let Some(tracer) = Tracer::start_at(&server, &["breakdown"]) else { return };
-    client.ask("rested 20 2000");
+    client.ask("call-after-idle 20 2000");
     let (tables, status, messages) = tracer.finish_with_messages();
     assert!(status.success());
     // The times of all calls are in order, and no call takes as long as the offset of the clocks.

@@ -86,18 +86,18 @@ fn perfetto_shows_the_calls_of_two_programs() {
     let faults = rows(&perfetto, &trace, FAULTS);
     assert!(faults.is_empty(), "{faults:#?}");
     let arrows = rows(&perfetto, &trace, ARROWS);
-    let (asks, answers) = (Value::from(client.pid()), Value::from(server.pid()));
+    let (client_pid, server_pid) = (Value::from(client.pid()), Value::from(server.pid()));
     let there = [
         ("tail", "send nap".into()),
-        ("tail_pid", asks.clone()),
+        ("tail_pid", client_pid.clone()),
         ("head", "handle nap".into()),
-        ("head_pid", answers.clone()),
+        ("head_pid", server_pid.clone()),
     ];
     let back = [
         ("tail", "handle nap".into()),
-        ("tail_pid", answers.clone()),
+        ("tail_pid", server_pid.clone()),
         ("head", "receive nap".into()),
-        ("head_pid", asks.clone()),
+        ("head_pid", client_pid.clone()),
     ];
     assert_eq!((count(&arrows, &there), count(&arrows, &back)), (20, 20), "{arrows:#?}");
     // The handler sleeps for a millisecond before it answers.
@@ -106,7 +106,7 @@ fn perfetto_shows_the_calls_of_two_programs() {
     assert_eq!(arrows.iter().filter(slept).count(), 20, "{arrows:#?}");
 
     let scheduler = rows(&perfetto, &trace, SCHEDULER);
-    for (pid, thread) in [(&asks, "traced-client"), (&answers, "bellwire-reacto")] {
+    for (pid, thread) in [(&client_pid, "traced-client"), (&server_pid, "bellwire-reacto")] {
         for state in ["runnable", "running"] {
             let is_it = |row: &&Value| {
                 let is_of = row["thread"].as_str().unwrap().starts_with(thread);
@@ -120,9 +120,13 @@ fn perfetto_shows_the_calls_of_two_programs() {
     }
 
     let calls = rows(&perfetto, &trace, CALLS);
-    assert_eq!(count(&calls, &[("pid", asks.clone()), ("depth", 0.into())]), 20, "{calls:#?}");
-    assert_eq!(count(&calls, &[("pid", answers), ("depth", 0.into())]), 20, "{calls:#?}");
-    for call in calls.iter().filter(|call| call["pid"] == asks) {
+    assert_eq!(
+        count(&calls, &[("pid", client_pid.clone()), ("depth", 0.into())]),
+        20,
+        "{calls:#?}"
+    );
+    assert_eq!(count(&calls, &[("pid", server_pid), ("depth", 0.into())]), 20, "{calls:#?}");
+    for call in calls.iter().filter(|call| call["pid"] == client_pid) {
         assert!(call["process"].as_str().unwrap().contains("traced-client"), "{call:#}");
         let stages: Vec<&str> = call["stages"].as_str().unwrap().split(',').collect();
         for stage in ["send", "publish", "receive", "reply/send", "reply/publish"] {

@@ -105,7 +105,7 @@ fn sessions_that_end_are_counted() {
 #[test]
 fn rings_and_sleeps_are_counted() {
     // A server that answers at once may come before the client sleeps, and rings nobody.
-    let naps = "rested 20 200";
+    let naps = "call-after-idle 20 200";
     let Some(printed) = run("sleeps.bt", ["park_end", "ring"], naps, None) else { return };
     assert!(printed.contains("@rings[nap, 1]: "), "{printed}");
     assert!(printed.contains("@slept_us[bellwire-reacto, 1]: "), "{printed}");

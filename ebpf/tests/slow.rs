@@ -8,7 +8,7 @@ use crate::support::process::{Process, pair, program};
 use crate::support::tracer::{TRACER, Tracer};
 
 /// The tracer for calls slower than this, at the default sampling.
-fn slower_than(time: &str, more: &[&str]) -> Option<Tracer> {
+fn trace_slow(time: &str, more: &[&str]) -> Option<Tracer> {
     let mut command = Command::new(TRACER);
     command.args(["snoop", "--json", "--slower-than", time, "--exe"]).arg(program()).args(more);
     Tracer::start_by(command)
@@ -23,11 +23,11 @@ fn every_slow_call_among_many_is_found() {
     let (dir, server, mut client) = pair();
     client.ask("calls 1 0");
     let flame = dir.path().join("flame.svg");
-    let Some(tracer) = slower_than("10ms", &["--flame", flame.to_str().unwrap()]) else { return };
+    let Some(tracer) = trace_slow("10ms", &["--flame", flame.to_str().unwrap()]) else { return };
     for _ in 0..10 {
         client.ask("calls 500 0");
         // The server waits for long before each.
-        client.ask("rested 4 25000");
+        client.ask("call-after-idle 4 25000");
     }
     let (calls, status, messages) = tracer.finish_with_messages();
     assert!(status.success(), "{messages}");
@@ -78,7 +78,7 @@ fn every_slow_call_among_many_is_found() {
 fn a_fast_call_is_not_found() {
     let (_dir, _server, mut client) = pair();
     client.ask("calls 1 0");
-    let Some(tracer) = slower_than("10s", &[]) else { return };
+    let Some(tracer) = trace_slow("10s", &[]) else { return };
     client.ask("calls 200 1000");
     let calls = tracer.tables();
     assert!(of(&calls, client.pid()).is_empty(), "{calls:#?}");
@@ -91,7 +91,7 @@ fn a_thread_that_takes_no_message_is_not_reported() {
     // More than there are processors: they lose theirs to each other.
     let hogs = 1 + std::thread::available_parallelism().unwrap().get();
     client.ask(&format!("hogs {hogs}"));
-    let Some(tracer) = slower_than("1ms", &[]) else { return };
+    let Some(tracer) = trace_slow("1ms", &[]) else { return };
     client.ask("calls 20 20000");
     let lines = tracer.tables();
     assert!(of(&lines, client.pid()).len() >= 20, "{lines:#?}");
@@ -107,7 +107,7 @@ fn every_slow_call_among_hot_ones_is_found() {
     let _server = Process::start("clocked-server hot", dir.path());
     let mut client = Process::start("clocked-client hot", dir.path());
     client.ask("20 64 0");
-    let Some(tracer) = slower_than("250us", &[]) else { return };
+    let Some(tracer) = trace_slow("250us", &[]) else { return };
     for _ in 0..ROUNDS {
         client.ask(&format!("{FAST} 64 0"));
         // The handler is busy for so long.

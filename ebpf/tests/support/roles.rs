@@ -61,7 +61,7 @@ fn server(doorbell: Doorbell, workers: usize) -> Role {
 }
 
 /// Commands: `calls N MICROS` makes N calls whose handler sleeps for MICROS, `posts N MICROS` the same
-/// without answers, and three calls; `rested N MICROS` does the same, each time
+/// without answers, and three calls; `call-after-idle N MICROS` does the same, each time
 /// after the server fell asleep; `full N MICROS` does the same, each time with a full lane; `churn N` opens N sessions,
 /// each for one call; `grow N` makes N calls, each twice as long as the previous one; `false-times N` makes N pairs of
 /// calls, the second of each with false times; `hogs N` starts N threads that keep processors busy.
@@ -90,7 +90,7 @@ fn client(doorbell: Doorbell) -> Role {
             match what {
                 "calls" => drop(client.call(&request).unwrap()),
                 "posts" => client.connect().unwrap().post(&request).unwrap(),
-                "rested" => rested(&mut client, &request),
+                "call-after-idle" => call_after_idle(&mut client, &request),
                 "full" => full(&mut client, &request),
                 "grow" => grow(&mut growing, at),
                 "false-times" => call_with_false_times(&mut client, at),
@@ -116,7 +116,7 @@ fn nap(micros: u64) -> Vec<u8> {
 }
 
 /// Makes a call after a pause in which the server falls asleep.
-fn rested(client: &mut Client<Nap>, request: &Vec<u8>) {
+fn call_after_idle(client: &mut Client<Nap>, request: &Vec<u8>) {
     std::thread::sleep(Duration::from_millis(3));
     client.call(request).unwrap();
 }
