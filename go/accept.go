@@ -23,7 +23,7 @@ func (s *Server) newSession(conn *net.UnixConn) (*serverSession, error) {
 		end:    end{role: roleServer, service: s.service, sock: sock, peerBell: -1},
 		server: s, waiter: newWaiter(), uid: cred.Uid,
 	}
-	session.take, session.full, session.exported = session.takeRequest, session.isFull, session.tally
+	session.take, session.full, session.exported = session.takeRequest, session.isFull, session.addStats
 	session.peerName = fmt.Sprintf("client (process %d of user %d)", cred.Pid, cred.Uid)
 	caller := Caller{UID: cred.Uid, GID: cred.Gid, PID: uint32(cred.Pid)}
 	session.ctx, session.cancel = context.WithCancel(context.WithValue(s.ctx, callerKey{}, caller))

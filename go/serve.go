@@ -106,7 +106,7 @@ func (s *serverSession) run() error {
 	}
 	s.shut(reason)
 	s.dropInbox()
-	s.tally()
+	s.addStats()
 	s.leave()
 	return err
 }
@@ -404,7 +404,7 @@ func (s *serverSession) waiterFor() *waiter {
 // stats are the counters of the service, or of the sessions that ask for counters.
 func (s *serverSession) stats() *serverStats {
 	if s.forStats {
-		return &s.server.asked
+		return &s.server.observerStats
 	}
 	return &s.server.stats
 }

@@ -46,10 +46,10 @@ type Server struct {
 	closing  bool
 	done     sync.WaitGroup
 
-	board   words
-	boardFD int
-	stats   serverStats
-	asked   serverStats // of the sessions that ask for counters
+	board         words
+	boardFD       int
+	stats         serverStats
+	observerStats serverStats // of the sessions that ask for counters
 }
 
 var lastSession atomic.Uint64
@@ -228,7 +228,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	if err == nil {
 		s.sessions[session] = struct{}{}
 	} else if session != nil {
-		s.letGo(session)
+		s.releaseUser(session)
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -246,7 +246,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.sessions, session)
-		s.letGo(session)
+		s.releaseUser(session)
 		s.mu.Unlock()
 		stats.opened(session.rungBy, ^uint64(0))
 	}()
@@ -258,8 +258,8 @@ func (s *Server) serve(conn *net.UnixConn) {
 	}
 }
 
-// letGo ends what a session counts for its user. mu is held.
-func (s *Server) letGo(session *serverSession) {
+// releaseUser ends what a session counts for its user. mu is held.
+func (s *Server) releaseUser(session *serverSession) {
 	if !session.held {
 		return
 	}

@@ -27,22 +27,22 @@ type Session struct {
 
 // Pending is a request that was sent and whose answer was not taken yet.
 type Pending struct {
-	s        *Session
-	w        *waiter
-	id       uint64
-	end      uint64 // where its last record ends
-	sent     uint64 // when, for the latency; 0 if it is not timed
-	counts   uint64
-	done     bool
-	taken    bool
-	left     bool // nobody wants the answer any more
-	kept     bool // the caller may use it again
-	asIs     bool // an attachment is wanted as it came, not as a copy
-	status   Status
-	answer   []byte
-	came     received // the attachment
-	attached bool
-	err      error
+	s          *Session
+	w          *waiter
+	id         uint64
+	end        uint64 // where its last record ends
+	sent       uint64 // when, for the latency; 0 if it is not timed
+	counts     uint64
+	done       bool
+	taken      bool
+	left       bool // nobody wants the answer any more
+	kept       bool // the caller may use it again
+	asIs       bool // an attachment is wanted as it came, not as a copy
+	status     Status
+	answer     []byte
+	attachment received
+	attached   bool
+	err        error
 }
 
 var pendings = sync.Pool{New: func() any { return &Pending{w: newWaiter()} }}
@@ -300,7 +300,7 @@ func (s *Session) finish(p *Pending) ([]byte, error) {
 		answer = nil
 	}
 	if p.asIs && p.attached && err != nil {
-		p.came.close()
+		p.attachment.close()
 	}
 	if p.kept {
 		pendings.Put(&Pending{w: p.w})
@@ -372,7 +372,7 @@ func (s *Session) takeAnswer(h header, payload []byte, whole bool) error {
 
 // takeMemory reads the attachment that is an answer.
 func (s *Session) takeMemory(p *Pending) {
-	p.came, p.attached = s.attachment, true
+	p.attachment, p.attached = s.attachment, true
 	if p.asIs {
 		return
 	}

@@ -112,11 +112,11 @@ func (r *SnapshotReader) fromMemory(ctx context.Context) (*Snapshot, error) {
 	if !p.attached {
 		return nil, errNoAttachment
 	}
-	bytes, err := p.came.appendTo(nil)
+	bytes, err := p.attachment.appendTo(nil)
 	if err != nil {
 		return nil, r.wrong(err)
 	}
-	return &Snapshot{p.came.generation, bytes}, nil
+	return &Snapshot{p.attachment.generation, bytes}, nil
 }
 
 var errNoAttachment = &ended{errors.New("bellwire: the provider publishes no snapshots"), ExecutedYes}

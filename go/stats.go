@@ -138,8 +138,8 @@ func (s *serverStats) appendIncidents(b []byte) []byte {
 	return b
 }
 
-// tally adds what this session has counted since the last time to the server's counters. mu is held.
-func (s *serverSession) tally() {
+// addStats adds what this session has counted since the last time to the server's counters. mu is held.
+func (s *serverSession) addStats() {
 	now := [sumCount]uint64{
 		sumRings: s.rings, sumReceived: s.rx.head, sumSent: s.tx.written, sumAttachesReceived: s.attaches,
 		sumAttachesSent: s.counters[countAttaches], sumGrows: s.grown + s.counters[countGrows],
@@ -188,7 +188,7 @@ func (s *Server) statsAnswer(request []byte) (Status, []byte) {
 	b = append(b, 1, 0, 0, 0) // the runtime's poller is an epoll
 	b = le.AppendUint64(b, uint64(s.o.maxSessions))
 	b = le.AppendUint64(b, uint64(s.o.inFlight))
-	own, asked := s.stats.row(), s.asked.row()
+	own, asked := s.stats.row(), s.observerStats.row()
 	total := own
 	for i := range total {
 		if highest := i >= 21 && i <= 23; highest {

@@ -111,14 +111,14 @@ func (w *watcher) mapRing(ctx context.Context) error {
 	if !p.attached {
 		return errNoEvents
 	}
-	defer p.came.close()
-	got := epochFrom(p.came.generation)
+	defer p.attachment.close()
+	got := epochFrom(p.attachment.generation)
 	size := uint64(got.size)
-	if !isLaneSize(size) || p.came.len != broadcastStart+size {
+	if !isLaneSize(size) || p.attachment.len != broadcastStart+size {
 		return w.wrong(faultMemory)
 	}
 	var h ringHeader
-	mem, err := mapChecked(p.came.fd, p.came.len, func(header []byte) (err error) {
+	mem, err := mapChecked(p.attachment.fd, p.attachment.len, func(header []byte) (err error) {
 		if h, err = parseRing(header, w.service); err == nil && (h.size != got.size || h.number != got.number) {
 			err = faultMemory
 		}

@@ -129,8 +129,8 @@ func (p *process) kill() {
 	_ = p.Wait()
 }
 
-// says waits for a line.
-func (p *process) says(t *testing.T, line string) {
+// expects waits for a line, which must be this one.
+func (p *process) expects(t *testing.T, line string) {
 	t.Helper()
 	got, err := p.out.ReadString('\n')
 	if strings.TrimSpace(got) != line {
@@ -156,7 +156,7 @@ func (e ends) String() string { return e.client.name + " to " + e.server.name }
 func (e ends) serve(t *testing.T, dir string) *process {
 	t.Helper()
 	server := e.server.start(t, dir, "serve", e.serverRung)
-	server.says(t, "ready")
+	server.expects(t, "ready")
 	return server
 }
 
@@ -274,7 +274,7 @@ func (e ends) run(t *testing.T, m *table) {
 		if scenario.name == largest && !e.first && !*long {
 			continue
 		}
-		m.row(t, scenario.what, e.String(), func(t *testing.T) { e.play(t, dir, scenario.name).says(t, "ok") })
+		m.row(t, scenario.what, e.String(), func(t *testing.T) { e.play(t, dir, scenario.name).expects(t, "ok") })
 	}
 	m.row(t, killed, e.String(), func(t *testing.T) {
 		for range 5 {
@@ -283,14 +283,14 @@ func (e ends) run(t *testing.T, m *table) {
 			caller.kill()
 			until(t, "its session is gone", func() bool { return sessions(t, provider) == 0 })
 		}
-		e.play(t, dir, "batches").says(t, "ok")
+		e.play(t, dir, "batches").expects(t, "ok")
 	})
 	m.row(t, restart, e.String(), func(t *testing.T) {
 		caller := e.play(t, dir, "restart")
-		caller.says(t, "called")
+		caller.expects(t, "called")
 		provider.kill()
 		e.serve(t, dir)
-		caller.says(t, "ok")
+		caller.expects(t, "ok")
 	})
 }
 
@@ -338,7 +338,7 @@ func TestTheCommandShowsAProviderInGo(t *testing.T) {
 	command := rust(t, "bellwire")
 	dir := t.TempDir()
 	golang := peers(t)[2]
-	golang.start(t, dir, "serve", "eventfd").says(t, "ready")
+	golang.start(t, dir, "serve", "eventfd").expects(t, "ready")
 	bellwire := func(args ...string) string {
 		cmd := exec.Command(command, append([]string{"--run-dir", dir}, args...)...)
 		out, err := cmd.CombinedOutput()

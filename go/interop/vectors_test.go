@@ -48,7 +48,7 @@ func refusesEach(t *testing.T, p peer, cases []vectors.Case) {
 	dir := t.TempDir()
 	t.Setenv("BELLWIRE_TOKEN", token)
 	server := p.start(t, dir, "serve", p.serves[0])
-	server.says(t, "ready")
+	server.expects(t, "ready")
 	path := filepath.Join(dir, "increment.sock")
 	tried := 0
 	for _, c := range cases {
@@ -99,7 +99,7 @@ func blamesEach(t *testing.T, p peer, cases []vectors.Case) {
 			t.Fatal(c.Name, err)
 		}
 		send(t, conn, c)
-		t.Run(c.Name, func(t *testing.T) { client.says(t, "ok") })
+		t.Run(c.Name, func(t *testing.T) { client.expects(t, "ok") })
 		conn.Close()
 		tried++
 	}
