@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_may_be_as_long_as_a_duration_gets() {
+    fn the_longest_duration_is_a_valid_bound() {
         let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, 7);
         backoff.failed(Instant::from_nanos(0));
         backoff.failed(Instant::from_nanos(0));

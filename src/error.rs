@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_says_what_is_lacking_what_to_do_and_what_became_of_the_call() {
+    fn a_shortage_names_the_resource_the_hint_and_whether_the_call_ran() {
         let shortage = Shortage { resource: Resource::Memory, bytes: 4096, code: 12 };
         let told = CallError::Short { shortage, executed: Executed::No }.to_string();
         for part in

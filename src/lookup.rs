@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn every_state_comes_back() {
+    fn every_state_round_trips() {
         for lookup in [Lookup::Known(7), Lookup::RetryLater, Lookup::Unknown, Lookup::TooLarge] {
             assert_eq!(Lookup::decode(&bytes(&lookup)), Ok(lookup));
         }
     }
 
     #[test]
-    fn an_invalid_lookup_is_malformed_and_says_where() {
+    fn an_invalid_lookup_is_malformed_with_its_position() {
         for (bad, at) in [(&[][..], 0), (&[0], 0), (&[5], 0), (&[2, 0], 1), (&[1, 0, 0, 0], 4)] {
             let error = Lookup::<u32>::decode(bad).unwrap_err();
             assert_eq!((error.at, error.len), (at, bad.len()), "{bad:?}: {error}");

@@ -35,7 +35,7 @@ mod tests {
     use super::{read, write};
 
     #[test]
-    fn a_code_and_a_text_come_back_and_a_text_alone_has_no_code() {
+    fn codes_and_texts_round_trip_and_a_text_alone_has_no_code() {
         for code in [None, Some(0), Some(404), Some(u32::MAX)] {
             for text in ["", "out of paper", "é"] {
                 let mut bytes = Vec::new();

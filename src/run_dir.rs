@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variable_comes_before_what_the_system_has() {
+    fn the_variable_takes_precedence_over_the_default_run_dir() {
         let some = |text: &str| Some(OsString::from(text));
         let default = RunDir::new(Os::default_run_dir());
         assert_eq!(RunDir::choose(some("/a")), RunDir::new("/a"));

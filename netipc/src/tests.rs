@@ -27,7 +27,7 @@ fn terms() -> Terms {
 }
 
 #[test]
-fn a_hello_and_its_answer_have_these_bytes() {
+fn a_hello_and_its_answer_have_the_documented_bytes() {
     assert!(is_netipc(&hex(HELLO)) && !is_netipc(b"BWC1") && !is_netipc(b"CPI"));
     let (agreed, ack) = answer_hello(&hex(HELLO), &terms()).unwrap();
     let expected = "4350494e 0100 2000 0300 0000 0200 0000 30000000 01000000 0900000000000000
@@ -44,7 +44,7 @@ fn a_hello_and_its_answer_have_these_bytes() {
 }
 
 #[test]
-fn a_snapshot_has_these_bytes_and_comes_back() {
+fn a_snapshot_has_the_documented_bytes_and_round_trips() {
     let item = Item { options: 6, enabled: true, name: "ab", path: "/x" };
     let payload = write([item, Item { name: "", path: "", ..item }].into_iter(), true, 3);
     let expected = "0100 0000 02000000 01000000 00000000 0300000000000000
@@ -68,7 +68,7 @@ fn cgroup(labels: usize) -> Cgroup {
 }
 
 #[test]
-fn a_lookup_has_these_bytes_and_comes_back() {
+fn a_lookup_has_the_documented_bytes_and_round_trips() {
     let known =
         Cgroup::Known { orchestrator: 2, name: "w".into(), labels: vec![("k".into(), "v".into())] };
     let items = [(&b"/a"[..], known), (b"/b", Cgroup::RetryLater)];
@@ -93,7 +93,7 @@ fn a_lookup_has_these_bytes_and_comes_back() {
 }
 
 #[test]
-fn a_process_comes_back_whatever_its_cgroup_is() {
+fn a_process_round_trips_with_a_cgroup_in_any_state() {
     let name =
         CgroupName { orchestrator: 1, name: "n".into(), labels: vec![("a".into(), "b".into())] };
     let cgroups = [

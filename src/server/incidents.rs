@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_says_who_and_what() {
+    fn an_incident_names_service_session_process_and_cause() {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
         let fault = PeerFault::TailWentBack { seen: 32, now: 16 };

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_limit_admits_a_burst_delays_what_follows_and_refuses_what_would_wait_too_long() {
+    fn a_rate_limit_admits_a_burst_delays_the_next_and_refuses_long_delays() {
         let (mut rate, interval) = (RateLimit::default(), Duration::from_millis(100));
         let now = Instant::default().after(Duration::from_secs(1_000));
         let delays = || {

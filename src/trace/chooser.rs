@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_request_is_granted_whatever_the_share() {
+    fn a_request_for_more_samples_is_granted_regardless_of_the_share() {
         let mut chooser = Chooser::new(7);
         let high = |at: &u32| {
             let now = START.after(Duration::from_micros(40) * *at);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracer_that_wants_more_gets_the_next_message() {
+    fn a_tracer_that_raises_its_cap_gets_the_next_message() {
         let mut chooser = Chooser::new(7);
         stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
         let later = START.after(Duration::from_secs(2));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_falls_is_noticed_when_nothing_comes() {
+    fn a_falling_rate_is_noticed_without_messages() {
         let mut choice = Choice::default();
         choice.measure(SamplingMask::SAMPLES, 0, at(0));
         choice.measure(SamplingMask::SAMPLES, 1_000_000, at(50));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_dir_whose_files_are_open_is_noticed_when_it_goes() {
+    fn the_removal_of_a_run_dir_with_open_files_is_noticed() {
         let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
         let run_dir = dir.path().join("run");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_above_a_run_dir_that_has_come_wake_nobody() {
+    fn directories_above_an_existing_run_dir_wake_no_waiter() {
         let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("missing");

@@ -70,7 +70,7 @@ mod tests {
 
     /// A peer that reopens the file through an undetected `O_PATH` descriptor may meet a lease, held for a microsecond.
     #[test]
-    fn a_peer_that_opens_memory_again_and_again_ends_nobody() {
+    fn a_peer_that_reopens_leased_memory_kills_no_process() {
         let memfd = rustix::fs::memfd_create("lent", MemfdFlags::CLOEXEC).unwrap();
         let (watch, passed) = Watch::begin(memfd.as_fd()).unwrap();
         let unseen = open(passed.as_fd(), OFlags::PATH).unwrap();

@@ -235,7 +235,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
-    fn what_an_update_watched_on_the_way_is_not_forgotten() {
+    fn directories_watched_during_an_update_are_not_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let (passed, run_dir) = (dir.path().join("passed"), dir.path().join("run"));
         fs::create_dir(&passed).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_whose_file_is_open_is_noticed_when_it_goes() {
+    fn the_removal_of_a_directory_with_open_files_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let above = dir.path().join("above");
         let run_dir = above.join("run");

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_keeps_many_pieces_is_lent_no_more() {
+    fn a_user_that_holds_many_pieces_is_refused_further_loans() {
         let (quota, _) = quota(1 << 20, 1 << 20);
         for _ in 0..MAX_OUTSTANDING {
             let kept = Kept(Arc::default());

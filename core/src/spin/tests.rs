@@ -39,7 +39,7 @@ fn polls_that_find_nothing_end_after_a_while_and_are_tried_again_later() {
 }
 
 #[test]
-fn a_probe_lasts_no_longer_than_what_is_worth_it() {
+fn a_probe_lasts_no_longer_than_the_policys_worth() {
     let mut spin = Spin::new(SpinPolicy::default());
     let mut spins = Vec::new();
     for _ in 0..200 {
@@ -89,7 +89,7 @@ fn a_pair_that_stays_on_one_processor_spins_in_one_wait_of_six_hundred() {
 }
 
 #[test]
-fn answers_that_come_late_stop_the_spinning_and_soon_ones_start_it_again() {
+fn late_answers_stop_spinning_and_early_ones_resume_it() {
     let mut spin = Spin::new(SpinPolicy::default());
     for _ in 0..16 {
         assert!(spin.budget() > 0);
@@ -225,7 +225,7 @@ fn the_budget_is_twice_the_wake_up_seen_and_never_above_the_limit() {
 }
 
 #[test]
-fn a_spin_lasts_as_long_as_the_policy_says_however_cheap_a_wake_up_is() {
+fn a_spin_lasts_as_long_as_the_policy_sets_even_if_wake_ups_are_cheap() {
     let ms = Duration::from_millis(1);
     let mut spin = Spin::new(SpinPolicy { max: ms, worth: ms / 2 });
     for _ in 0..100 {

@@ -48,7 +48,7 @@ fn provider(dir: &Path) -> Server {
 }
 
 #[test]
-fn a_reader_gets_what_a_provider_of_both_protocols_serves() {
+fn a_reader_gets_the_snapshots_of_a_provider_of_both_protocols() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = client(dir.path());
     let absent = client.snapshot(|_| ()).unwrap_err();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newly_busy_client_goes_first_once_and_not_again_before_the_others() {
+    fn a_newly_busy_client_has_one_turn_ahead_of_the_others() {
         let (mut clients, [many, one]) = two();
         let other = clients.join(&caller(3));
         assert_eq!(next_two(&mut clients), [many, one]);

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_runtime_dir_comes_before_that_of_the_machine() {
+    fn the_users_runtime_dir_takes_precedence_over_the_machines() {
         assert_eq!(run_dir_below(Some("/b".into())), Path::new("/b/bellwire"));
         assert_eq!(run_dir_below(Some(OsString::new())), Path::new("/run/bellwire"));
         assert_eq!(run_dir_below(None), Path::new("/run/bellwire"));
