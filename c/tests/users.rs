@@ -76,12 +76,12 @@ impl Place {
     #[track_caller]
     fn says(&self, client: &str, user: u32, trusted: &[u32], expected: &str) {
         let output = self.command(client, user, trusted).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        if client == "setuid_client" && !said.ends_with("as 0\n") {
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        if client == "setuid_client" && !stdout.ends_with("as 0\n") {
             println!("skipped: setuid means nothing in {}", self.programs.path().display());
             return;
         }
-        assert!(output.status.success() && said.contains(expected), "{said}");
+        assert!(output.status.success() && stdout.contains(expected), "{stdout}");
     }
 }
 
