@@ -41,7 +41,7 @@ impl Process {
     }
 
     pub(crate) fn write_line(&mut self, line: &str) -> io::Result<()> {
-        self.process.tell(line)
+        self.process.send_line(line)
     }
 
     /// Closes its standard input.

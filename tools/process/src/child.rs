@@ -39,7 +39,7 @@ impl Subprocess {
     ///
     /// # Errors
     /// It does not read any more, or was asked to end.
-    pub fn tell(&mut self, line: &str) -> io::Result<()> {
+    pub fn send_line(&mut self, line: &str) -> io::Result<()> {
         let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}")
     }

@@ -84,7 +84,7 @@ fn unharmed(outcome: &Outcome) -> Check {
 
 fn ran_once(outcome: &Outcome) -> Check {
     let call_counts = &outcome.steady.steady;
-    let runs = outcome.provider.runs.get(&outcome.steady_who).copied().unwrap_or(0);
+    let runs = outcome.provider.runs.get(&outcome.steady_id).copied().unwrap_or(0);
     let repeated = outcome.provider.repeated + outcome.harmed.repeated;
     let bounds =
         call_counts.answered..=call_counts.answered + call_counts.failed + call_counts.wrong;
@@ -267,7 +267,7 @@ mod tests {
         };
         Outcome {
             fired,
-            steady_who: 3,
+            steady_id: 3,
             steady: ConsumerCalls { steady: call_counts(0, 0), fragile: call_counts(5, 6) },
             fragile,
             provider,

@@ -13,7 +13,7 @@ use bellwire_process::at_end_of_input;
 use serde::{Deserialize, Serialize};
 
 /// How often a process reports its counters.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The service of both providers, each in a run dir of its own.
 #[derive(Debug, Service)]
@@ -43,7 +43,7 @@ pub(super) fn report(counters: impl Fn() -> ChildMessage) -> Result<(), Failure>
     out::json_line(&ChildMessage::Ready)?;
     let (ended, end) = mpsc::channel::<()>();
     at_end_of_input(move || drop(ended));
-    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+    while end.recv_timeout(REPORT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         out::json_line(&counters())?;
     }
     Ok(())

@@ -38,7 +38,7 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     pub(super) fired: Fired,
     /// The number of the steady consumer.
-    pub(super) steady_who: u64,
+    pub(super) steady_id: u64,
     /// Counters of the steady consumer.
     pub(super) steady: ConsumerCalls,
     /// Counters of all other consumers, as last reported.
@@ -67,7 +67,7 @@ impl Outcome {
 pub(super) struct Run<'a> {
     launch: Launch<'a>,
     members: Vec<Member>,
-    next_who: u64,
+    next_id: u64,
     random: Rng,
     events: Receiver<Event>,
     stop: Stop,
@@ -95,7 +95,7 @@ impl<'a> Run<'a> {
         let mut run = Self {
             launch: Launch { run_dir, args, seed, events: sender },
             members: Vec::new(),
-            next_who: 0,
+            next_id: 0,
             random: Rng::with_seed(seed),
             events,
             stop: stop.clone(),
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         for role in ROLES {
             let who = run.number();
             if role == Role::SteadyConsumer {
-                run.outcome.steady_who = who;
+                run.outcome.steady_id = who;
             }
             run.members.push(Member::start(role, who, &run.launch)?);
             // Providers first, so that consumers find them.
@@ -418,7 +418,7 @@ impl<'a> Run<'a> {
     }
 
     fn number(&mut self) -> u64 {
-        self.next_who += 1;
-        self.next_who
+        self.next_id += 1;
+        self.next_id
     }
 }

@@ -55,7 +55,7 @@ const EDITS: [Edit; 5] = [
 ];
 
 /// Searches for a fault of `build`, which has all of them, without a seed. How it was found, or why it was not.
-pub(super) fn look_for(number: usize, build: &Build) -> Result<Result<String, String>, Error> {
+pub(super) fn search_for(number: usize, build: &Build) -> Result<Result<String, String>, Error> {
     let dir = build.root.join("campaign");
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(Error::file("remove", &dir))?;

@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
         campaign::run(run).inspect(print_finding)
     })?;
     print_table(&findings);
-    let faults = args.faults.then(|| look_for_faults(&build)).transpose()?;
+    let faults = args.faults.then(|| search_for_faults(&build)).transpose()?;
     print_summary(&findings, faults, start.elapsed());
     let all_found = faults.is_none_or(|(found, tried)| found == tried);
     Ok(all_found && findings.iter().all(|finding| finding.passed))
@@ -130,7 +130,7 @@ fn print_table(findings: &[Finding]) {
 
 /// Searches for every injected fault in a copy of the workspace, where all are built in at once. Returns how many were found,
 /// and how many there are.
-fn look_for_faults(build: &Build) -> Result<(usize, usize), Error> {
+fn search_for_faults(build: &Build) -> Result<(usize, usize), Error> {
     println!("\n{}", paint::bold("injected double fetches, each looked for without a seed"));
     let dir = build.target.with_file_name("fuzz-faults");
     copy::dir(&build.root, &dir)?;
@@ -139,7 +139,7 @@ fn look_for_faults(build: &Build) -> Result<(usize, usize), Error> {
     copy::built(&build.target, &copied.target)?;
     // Nothing but core: the rest need not be built again.
     copied.build(&[faults::TARGET], &["--no-default-features"])?;
-    FAULTS.search_for_each("", |number| faults::look_for(number, &copied))
+    FAULTS.search_for_each("", |number| faults::search_for(number, &copied))
 }
 
 fn print_summary(findings: &[Finding], faults: Option<(usize, usize)>, took: Duration) {
