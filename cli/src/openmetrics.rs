@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bellwire::{Latency, ServerReport, ServerStats, ServiceName, UserIncidents};
 
-use crate::stat::{Found, Provider};
+use crate::stat::{Provider, QueryResult};
 
 /// The counters and gauges of each service: kind, name in [`ServerStats::NAMES`], name of the family without the prefix and
 /// without `_total`, help.
@@ -66,7 +66,7 @@ pub(crate) fn render(providers: &[Provider], latencies: &BTreeMap<ServiceName, L
     let mut text = Text::default();
     text.family("up", "gauge", "Whether the provider of a service answers.");
     for provider in providers {
-        text.sample(&service(provider), u8::from(matches!(provider.found, Found::Open)));
+        text.sample(&service(provider), u8::from(matches!(provider.result, QueryResult::Open)));
     }
     text.family("provider", "gauge", "Always 1: which process provides a service.");
     for provider in providers {

@@ -49,7 +49,7 @@ pub(crate) struct Watch {
 }
 
 /// The time after which the reason for a missing session is printed.
-const MOMENT: Duration = Duration::from_millis(100);
+const REASON_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
@@ -61,19 +61,19 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
         .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;
     stop.on_request(move || canceller.cancel());
     let limit = args.timeout.map(|timeout| Instant::now() + timeout);
-    let (mut printed, mut has_looked) = (0, false);
+    let (mut printed, mut has_reported) = (0, false);
     while stop.requested().is_none() && args.count.is_none_or(|count| printed < count) {
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
-        let moment = left.map_or(MOMENT, |left| left.min(MOMENT));
-        match subscriber.next(if has_looked { left } else { Some(moment) }) {
+        let delay = left.map_or(REASON_DELAY, |left| left.min(REASON_DELAY));
+        match subscriber.next(if has_reported { left } else { Some(delay) }) {
             Ok(Some(delivery)) => {
                 printed += u64::from(matches!(delivery, Delivery::Event { .. }));
                 print(&delivery, args)?;
             }
-            Ok(None) if !has_looked && left != Some(moment) => {
+            Ok(None) if !has_reported && left != Some(delay) => {
                 let state = subscriber.state();
                 // A handshake may take longer, and be refused then.
-                has_looked = state != State::Connecting;
+                has_reported = state != State::Connecting;
                 let why = match state {
                     State::Refused { reason, .. } | State::Failed { reason, .. } => reason.into(),
                     State::Absent => format!("waiting for a provider of {}", args.service),

@@ -241,7 +241,7 @@ impl Consumer {
 
     /// Checks a new snapshot.
     fn changed(&mut self) {
-        self.tally.came(&self.cache);
+        self.tally.record_snapshot(&self.cache);
         self.check_test_cgroups();
     }
 

@@ -96,7 +96,7 @@ impl Tally {
     }
 
     /// Validates the current snapshot once more, if it is new.
-    pub(super) fn came(&mut self, cache: &SnapshotCache<CgroupsSnapshot>) {
+    pub(super) fn record_snapshot(&mut self, cache: &SnapshotCache<CgroupsSnapshot>) {
         let current = cache.current().filter(|current| current.generation() != self.generation);
         let Some(current) = current else { return };
         let again = Index::validate(current.bytes());

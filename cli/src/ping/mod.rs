@@ -97,8 +97,8 @@ fn report(
 ) -> Result<(), Failure> {
     match tried {
         Ok(Pong { took, word, note }) => {
-            let said = if note == last_note { "" } else { note };
-            print(&format!("{number}: {}{word}{FAINT}{said}{FAINT:#}", span(*took)))?;
+            let new_note = if note == last_note { "" } else { note };
+            print(&format!("{number}: {}{word}{FAINT}{new_note}{FAINT:#}", span(*took)))?;
             last_note.clone_from(note);
             Ok(())
         }

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::openmetrics;
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, GOOD, Table, WARN, bytes, count, span};
 use args::{Stat, StatFormat};
-pub(crate) use provider::{Found, Provider, StatsQuery};
+pub(crate) use provider::{Provider, QueryResult, StatsQuery};
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -115,11 +115,11 @@ fn print(run_dir: &RunDir, format: StatFormat, providers: &[Provider]) -> Result
 
 impl Row {
     fn of(provider: &Provider) -> Self {
-        let (state, why) = match &provider.found {
-            Found::Open => ("open", None),
-            Found::Refused(_, why) => ("refused", Some(why.to_string())),
-            Found::Absent => ("absent", None),
-            Found::Failed(_, why) => ("failed", Some(why.clone())),
+        let (state, why) = match &provider.result {
+            QueryResult::Open => ("open", None),
+            QueryResult::Refused(_, why) => ("refused", Some(why.to_string())),
+            QueryResult::Absent => ("absent", None),
+            QueryResult::Failed(_, why) => ("failed", Some(why.clone())),
         };
         let terms = provider.terms;
         Self {
@@ -201,11 +201,11 @@ fn tables(providers: &[Provider]) -> Result<(), Failure> {
 
 /// Lists the providers, and the initial terms of a session.
 fn sessions(providers: &[Provider]) -> Table {
-    let style = |provider: &Provider| match provider.found {
-        Found::Open => GOOD,
-        Found::Refused(..) => WARN,
-        Found::Absent => FAINT,
-        Found::Failed(..) => BAD,
+    let style = |provider: &Provider| match provider.result {
+        QueryResult::Open => GOOD,
+        QueryResult::Refused(..) => WARN,
+        QueryResult::Absent => FAINT,
+        QueryResult::Failed(..) => BAD,
     };
     let or_dash = |value: Option<String>| value.unwrap_or("-".into());
     let number = |value: Option<u64>| or_dash(value.map(|value| value.to_string()));

@@ -12,7 +12,7 @@ use crate::{ls, ping};
 /// The findings about one service.
 pub(crate) struct Provider {
     pub(crate) service: ServiceName,
-    pub(crate) found: Found,
+    pub(crate) result: QueryResult,
     /// The provider's process id, from the kernel.
     pub(crate) pid: Option<u32>,
     /// How long the handshake took.
@@ -24,7 +24,7 @@ pub(crate) struct Provider {
 }
 
 /// A service's answer.
-pub(crate) enum Found {
+pub(crate) enum QueryResult {
     Open,
     /// The provider is alive and refused, possibly only because of the method.
     Refused(RefuseCode, Box<str>),
@@ -72,8 +72,8 @@ impl StatsQuery<'_> {
 }
 
 impl Provider {
-    fn none(service: ServiceName, found: Found) -> Self {
-        Self { service, found, pid: None, took: None, terms: None, report: None }
+    fn none(service: ServiceName, result: QueryResult) -> Self {
+        Self { service, result, pid: None, took: None, terms: None, report: None }
     }
 
     fn observed(
@@ -81,20 +81,20 @@ impl Provider {
         observer: &StatsClient,
         fetched: Result<ServerReport, CallError>,
     ) -> Self {
-        let (found, report) = match fetched {
-            Ok(report) => (Found::Open, Some(report)),
-            Err(error) => (Found::Failed(error.kind(), chain(&error)), None),
+        let (result, report) = match fetched {
+            Ok(report) => (QueryResult::Open, Some(report)),
+            Err(error) => (QueryResult::Failed(error.kind(), chain(&error)), None),
         };
         let (pid, took) = (observer.provider_pid(), Some(observer.took()));
-        Self { service, found, pid, took, terms: Some(observer.terms()), report }
+        Self { service, result, pid, took, terms: Some(observer.terms()), report }
     }
 
     fn probed(service: ServiceName, probed: Result<Probe, ConnectError>) -> Self {
         match probed {
             Ok(Probe { took, pid, refused, terms, .. }) => {
-                let refused = refused.map(|(code, why)| Found::Refused(code, why));
-                let found = refused.unwrap_or(Found::Open);
-                Self { service, found, pid, took: Some(took), terms, report: None }
+                let refused = refused.map(|(code, why)| QueryResult::Refused(code, why));
+                let result = refused.unwrap_or(QueryResult::Open);
+                Self { service, result, pid, took: Some(took), terms, report: None }
             }
             Err(error) => Self::none(service, (&error).into()),
         }
@@ -110,16 +110,16 @@ impl Provider {
     /// Returns the exit status. A refusal because of the method alone counts as an answer: the provider is there and serves
     /// clients that know its method.
     pub(crate) fn verdict(&self) -> Exit {
-        match &self.found {
-            Found::Open | Found::Refused(RefuseCode::Service, _) => Exit::Ok,
-            Found::Refused(..) => Exit::Refused,
-            Found::Absent => Exit::Absent,
-            Found::Failed(kind, _) => (*kind).into(),
+        match &self.result {
+            QueryResult::Open | QueryResult::Refused(RefuseCode::Service, _) => Exit::Ok,
+            QueryResult::Refused(..) => Exit::Refused,
+            QueryResult::Absent => Exit::Absent,
+            QueryResult::Failed(kind, _) => (*kind).into(),
         }
     }
 }
 
-impl From<&ConnectError> for Found {
+impl From<&ConnectError> for QueryResult {
     fn from(error: &ConnectError) -> Self {
         match error {
             ConnectError::Absent => Self::Absent,

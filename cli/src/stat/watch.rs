@@ -78,6 +78,6 @@ fn per_second(
     of: fn(&ServerStats) -> u64,
 ) -> Option<f64> {
     let (at, before) = before?;
-    let came = of(stats).checked_sub(of(before))?;
-    Some(came as f64 / at.elapsed().as_secs_f64())
+    let increase = of(stats).checked_sub(of(before))?;
+    Some(increase as f64 / at.elapsed().as_secs_f64())
 }

@@ -217,7 +217,7 @@ fn next(
         let left = until.saturating_duration_since(Instant::now());
         let waited = cache.wait_for_change(Some(left.min(POLL_INTERVAL)));
         let waited = waited.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
-        tally.came(cache);
+        tally.record_snapshot(cache);
         let current = cache.current();
         let meant = current.filter(|current| is_meant(current.generation(), current.index()));
         if let Some(meant) = meant {

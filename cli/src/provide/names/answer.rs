@@ -42,8 +42,8 @@ impl Name {
         let (name, mut rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let mut labels = Labels::new();
         while !rest.trim().is_empty() {
-            let (label, after) = rest.split_once("=\"").ok_or_else(|| odd(line))?;
-            let (value, after) = quoted(after).ok_or_else(|| odd(line))?;
+            let (label, after) = rest.split_once("=\"").ok_or_else(|| malformed(line))?;
+            let (value, after) = quoted(after).ok_or_else(|| malformed(line))?;
             labels.push((label.trim().to_owned(), value));
             rest = after.trim_start();
             rest = rest.strip_prefix(',').unwrap_or(rest);
@@ -52,7 +52,7 @@ impl Name {
     }
 }
 
-fn odd(line: &str) -> String {
+fn malformed(line: &str) -> String {
     format!("{line:?} is not NAME label=\"value\",...")
 }
 

@@ -70,12 +70,12 @@ fn of_map(labels: Option<&Value>) -> impl Iterator<Item = (String, String)> {
 fn get(socket: &Path, path: &str, limit: Duration) -> Result<Option<Value>, String> {
     let answer = exchange(socket, path, Instant::now() + limit);
     let answer = answer.map_err(|error| format!("{}: {error}", socket.display()))?;
-    let odd = || format!("{}: no answer of HTTP to {path}", socket.display());
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(odd)?;
+    let malformed = || format!("{}: no answer of HTTP to {path}", socket.display());
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(malformed)?;
     let (head, body) = answer.split_at(end);
     let status = str::from_utf8(head).ok().and_then(|head| head.strip_prefix("HTTP/1."));
     let status = status.and_then(|head| head.split(' ').nth(1)?.parse::<u16>().ok());
-    match status.ok_or_else(odd)? {
+    match status.ok_or_else(malformed)? {
         200 => {
             let value = serde_json::from_slice(body);
             value.map(Some).map_err(|error| format!("{}: {path}: {error}", socket.display()))

@@ -206,8 +206,8 @@ fn run(
         Some(LATER) => Ok(Answer::Later),
         Some(EXCLUDED) => Ok(Answer::Excluded),
         Some(0) => {
-            let said = String::from_utf8_lossy(&ran.stdout);
-            match said.lines().find(|line| !line.trim().is_empty()) {
+            let text = String::from_utf8_lossy(&ran.stdout);
+            match text.lines().find(|line| !line.trim().is_empty()) {
                 Some(line) => Name::parse(line).map(Answer::Known).map_err(|why| failed(&why)),
                 None => Ok(Answer::Unknown),
             }
