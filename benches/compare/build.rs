@@ -25,13 +25,13 @@ fn main() {
         }
     }
     let rustc = std::env::var("RUSTC").unwrap_or_default();
-    let commit = said("git", &["describe", "--always", "--dirty", "--abbrev=12"]);
+    let commit = output_of("git", &["describe", "--always", "--dirty", "--abbrev=12"]);
     println!("cargo::rustc-env=BENCH_COMMIT={commit}");
-    println!("cargo::rustc-env=BENCH_RUSTC={}", said(&rustc, &["--version"]));
+    println!("cargo::rustc-env=BENCH_RUSTC={}", output_of(&rustc, &["--version"]));
 }
 
 /// The output of a program, which may be missing.
-fn said(program: &str, args: &[&str]) -> String {
+fn output_of(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok();
     let output = output.filter(|output| output.status.success());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());

@@ -96,7 +96,7 @@ pub(crate) fn each_interval(
 }
 
 /// Says how many messages there were, and how many of them were looked at.
-pub(crate) fn looked_at(calls: u64, samples: u64, what: &str) -> String {
+pub(crate) fn sample_note(calls: u64, samples: u64, what: &str) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
     let each = calls as f64 / samples.max(1) as f64;
     match calls.cmp(&samples) {
@@ -118,8 +118,8 @@ pub(crate) fn heading(key: &Key, counts: &Counts) -> String {
         let _ = write!(heading, ", reader = process {}", counts.client);
     }
     let all = counts.stage(Stage::Call).count;
-    let looked_at = looked_at(all, counts.samples, key.pattern.plural());
-    format!("{heading}, {looked_at}")
+    let sample_note = sample_note(all, counts.samples, key.pattern.plural());
+    format!("{heading}, {sample_note}")
 }
 
 fn print(key: &Key, stage: Stage, counts: &Counts) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args::{Schedule, Sort, TopArgs};
 use crate::error::Error;
-use crate::hist::{each_interval, looked_at};
+use crate::hist::{each_interval, sample_note};
 use crate::out::outln;
 use crate::signal::Waiter;
 use crate::tracer::{self, report_losses};
@@ -115,8 +115,8 @@ impl Row {
 fn table(rows: &[Row]) -> String {
     let calls: u64 = rows.iter().map(|row| row.calls).sum();
     let samples = rows.iter().map(|row| row.samples).sum();
-    let looked_at = looked_at(calls, samples, "messages");
-    let mut text = format!("{} sessions, {looked_at}; times in microseconds\n", rows.len());
+    let sample_note = sample_note(calls, samples, "messages");
+    let mut text = format!("{} sessions, {sample_note}; times in microseconds\n", rows.len());
     let _ = writeln!(
         text,
         "{:<24} {:<10} {:>7} {:>8} {:>8} {:>9} {:>10} {:>10} {:>10}  MOST OF IT",

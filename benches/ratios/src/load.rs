@@ -61,7 +61,7 @@ impl Pair {
     }
 
     /// The nanoseconds of each of so many calls, one after the other, so many a second.
-    pub fn run_paced(&mut self, calls: u32, rate: u32) -> Vec<f64> {
+    pub fn run_at_rate(&mut self, calls: u32, rate: u32) -> Vec<f64> {
         let mut due = Instant::now();
         let mut one = || {
             due += Duration::from_secs(1) / rate;

@@ -88,7 +88,7 @@ fn window(pair: &mut Pair, load: Load, calls: u32) -> Window {
     let mut single = Vec::new();
     if let Load::Paced(rate) = load {
         // At least as many calls as a median needs.
-        single = pair.run_paced((rate / 5).max(100), rate);
+        single = pair.run_at_rate((rate / 5).max(100), rate);
         batches.clone_from(&single);
     }
     while !matches!(load, Load::Paced(_)) && began.elapsed() < WINDOW {

@@ -31,7 +31,7 @@ pub(super) fn of_child(kind: Kind, parent: &Dir, name: &OsStr) -> io::Result<Pop
     match kind {
         Kind::Unified => {
             let len = first_bytes("cgroup.events", &mut buffer)?;
-            let populated = says_populated(buffer.get(..len).unwrap_or(&[]));
+            let populated = is_populated(buffer.get(..len).unwrap_or(&[]));
             let accounted =
                 populated || is_not_blank(first_bytes("cgroup.controllers", &mut buffer)?, &buffer);
             Ok(Population { populated, accounted, counted: true })
@@ -51,7 +51,7 @@ pub(super) fn of_child(kind: Kind, parent: &Dir, name: &OsStr) -> io::Result<Pop
 /// The root of a hierarchy has no `cgroup.events`, and always has processes.
 pub(super) const ROOT: Population = Population { populated: true, accounted: true, counted: true };
 
-fn says_populated(events: &[u8]) -> bool {
+fn is_populated(events: &[u8]) -> bool {
     events.split(|byte| *byte == b'\n').any(|line| line == b"populated 1")
 }
 
@@ -85,9 +85,9 @@ mod tests {
 
     #[test]
     fn cgroup_events_is_read_by_line() {
-        assert!(says_populated(b"populated 1\nfrozen 0\n"));
-        assert!(says_populated(b"frozen 0\npopulated 1\n"));
-        assert!(!says_populated(b"populated 0\nfrozen 1\n"));
-        assert!(!says_populated(b""));
+        assert!(is_populated(b"populated 1\nfrozen 0\n"));
+        assert!(is_populated(b"frozen 0\npopulated 1\n"));
+        assert!(!is_populated(b"populated 0\nfrozen 1\n"));
+        assert!(!is_populated(b""));
     }
 }
