@@ -1,10 +1,11 @@
 //! What one service has published: its board, its broadcast ring, and the newest snapshot.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord, BroadcastRing, Role};
 use bellwire_core::{Geometry, Limits, ServiceName};
+use bellwire_shm::lock;
 use zerocopy::IntoBytes;
 
 use crate::broadcast::{OwnRing, PassedRing};
@@ -31,6 +32,7 @@ pub(crate) struct Publication {
     has_published: AtomicBool,
     /// Wakes the reactor; set when it starts.
     bell: OnceLock<Arc<Event>>,
+    /// Nothing that holds the lock can panic during a change: an event's `encode` comes before it.
     inner: Mutex<Inner>,
     owner_process: OwnerProcess,
 }
@@ -81,7 +83,7 @@ impl Drop for Sending<'_> {
 
 impl Drop for AwaitGuard {
     fn drop(&mut self) {
-        self.0.lock().awaiting -= 1;
+        lock(&self.0.inner).awaiting -= 1;
     }
 }
 
@@ -144,12 +146,12 @@ impl Publication {
 
     /// Returns the newest generation, or the number of the newest event.
     pub(crate) fn generation(&self) -> u64 {
-        self.lock().generation
+        lock(&self.inner).generation
     }
 
     /// Has the reactor woken when a generation above `after` is published; `None` if there is one already.
     pub(crate) fn await_after(self: &Arc<Self>, after: u64) -> Option<AwaitGuard> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if inner.generation > after {
             return None;
         }
@@ -159,7 +161,7 @@ impl Publication {
 
     /// Returns the ring with this number, or the one in use if it is there no more, to be passed.
     pub(crate) fn ring(&self, number: u32) -> Option<PassedRing> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let earlier = inner.earlier.iter().find(|passed| passed.ring.number == number).cloned();
         earlier.or_else(|| inner.ring.as_ref().map(OwnRing::passed))
     }
@@ -170,7 +172,7 @@ impl Publication {
     /// # Errors
     /// [`RegionError`]: this process lacks a resource for it.
     pub(crate) fn newest(&self) -> Result<Option<(u64, Arc<Sealed>)>, RegionError> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let generation = inner.generation;
         let bytes = match &inner.newest {
             Newest::Nowhere => return Ok(None),
@@ -181,7 +183,7 @@ impl Publication {
         drop(inner);
         let Some(bytes) = bytes else { return Ok(None) };
         let sealed = Arc::new(Sealed::copy_of(&self.label(), &bytes)?);
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if inner.generation == generation {
             inner.newest = Newest::Sealed(Arc::clone(&sealed));
         }
@@ -190,7 +192,7 @@ impl Publication {
 
     /// Notifies watchers that nothing more will be published.
     pub(crate) fn stop(&self) {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         store(&inner.board, BoardWord::State, BoardState::Stopped as u64, Ordering::Release);
         // The word on which watchers park must change, or a watcher that is about to sleep would miss this. One that
         // requests this generation finds the session closed.
@@ -207,7 +209,7 @@ impl Publication {
     ) -> Result<u64, PublishError> {
         self.check_home()?;
         let begun = begins();
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let sequence = inner.generation + 1;
         inner.trace.publishes(sequence, begun);
         let longest = bytes.len().max(changes.map_or(0, <[u8]>::len));
@@ -236,7 +238,7 @@ impl Publication {
         self.check_home()?;
         let begun = begins();
         let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if let Some(changes) = changes {
             // Without memory for the ring, readers map the snapshot.
             let has_room = self.make_room(&mut inner, 0, changes.len(), false).is_ok();
@@ -257,7 +259,7 @@ impl Publication {
     /// Makes the ring for events at least this large, in bytes.
     pub(crate) fn set_depth(&self, size: u64) -> Result<(), PublishError> {
         self.check_home()?;
-        self.make_room(&mut self.lock(), size, 0, true)
+        self.make_room(&mut lock(&self.inner), size, 0, true)
     }
 
     /// Publishes events, and wakes watchers once.
@@ -267,7 +269,7 @@ impl Publication {
         events: impl IntoIterator<Item = &'a M>,
     ) -> Result<u64, PublishError> {
         self.check_home()?;
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let mut sending = Sending { publication: self, before: inner.generation, inner };
         for event in events {
             self.append(&mut sending.inner, event)?;
@@ -369,11 +371,6 @@ impl Publication {
 
     fn label(&self) -> String {
         format!("bellwire-snapshot-{}", self.name)
-    }
-
-    /// No code that holds this lock can panic during a change, but for an event's `encode`, which comes before it.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,7 @@
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use bellwire_shm::lock;
 
 use crate::PublishError;
 use crate::publication::Publication;
@@ -189,7 +191,7 @@ impl<T: Snapshot> Publisher<T> {
         if !T::PUBLISHES_DELTAS {
             return publish(&mut None);
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         // Taken: if the publication fails, or panics, this is not the last generation's.
         let mut index = last.take();
         let published = publish(&mut index);

@@ -27,11 +27,12 @@ pub use incidents::{Incident, IncidentCause, IncidentCounts, IncidentKind, UserI
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bellwire_core::{BackendStatus, ServiceName};
+use bellwire_shm::lock;
 
 use crate::publication::Publication;
 use crate::stats::Published;
@@ -190,8 +191,6 @@ impl Drop for Server {
 }
 
 impl Shared {
-    // No code that holds one of these locks can panic during a change.
-
     /// Records an incident, counts it by user and reports it. The caller counts it for the service.
     fn note(&self, service: ServiceName, caller: Option<Caller>, cause: IncidentCause) {
         // The lock is released before the report.
@@ -218,7 +217,7 @@ impl Shared {
     }
 
     fn incidents(&self) -> MutexGuard<'_, Incidents> {
-        self.incidents.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.incidents)
     }
 
     /// Returns the counters, with those of what was published, which its publishers count.
@@ -231,7 +230,7 @@ impl Shared {
     }
 
     fn stats(&self) -> MutexGuard<'_, Published> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stats)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Answers of workers and of futures, on their way to the reactor.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::Status;
+use bellwire_shm::lock;
 
 use super::handler::Answer;
 use crate::transport::doorbell::Event;
@@ -79,7 +80,7 @@ impl Outbox {
 
     /// Queues an answer. Returns whether there are so many bytes of them that a worker is to [wait](Outbox::wait_for_room).
     pub(super) fn add(&self, answer: FinishedJob) -> bool {
-        let mut finished = self.lock();
+        let mut finished = lock(&self.finished);
         finished.bytes = finished.bytes.saturating_add(answer.answer.len());
         finished.all.push(answer);
         self.has_done.store(true, Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl Outbox {
 
     /// Blocks while too many bytes of answers are queued.
     pub(super) fn wait_for_room(&self) {
-        let mut finished = self.lock();
+        let mut finished = lock(&self.finished);
         while finished.bytes >= MAX_BYTES && !finished.closed {
             finished = self.collected.wait(finished).unwrap_or_else(PoisonError::into_inner);
         }
@@ -101,7 +102,7 @@ impl Outbox {
 
     /// No answer is collected any more.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        lock(&self.finished).closed = true;
         self.collected.notify_all();
     }
 
@@ -127,14 +128,14 @@ impl Outbox {
         if !self.is_busy() {
             return true;
         }
-        let mut finished = self.lock();
+        let mut finished = lock(&self.finished);
         finished.rings = finished.all.is_empty();
         finished.rings
     }
 
     /// Moves the answers to `into`.
     pub(super) fn collect(&self, into: &mut impl Extend<FinishedJob>) {
-        let mut finished = self.lock();
+        let mut finished = lock(&self.finished);
         self.count(0, finished.all.len());
         into.extend(finished.all.drain(..));
         finished.rings = false;
@@ -142,10 +143,5 @@ impl Outbox {
         if std::mem::take(&mut finished.bytes) >= MAX_BYTES {
             self.collected.notify_all();
         }
-    }
-
-    /// No code that holds this lock can panic during a change.
-    fn lock(&self) -> MutexGuard<'_, Finished> {
-        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

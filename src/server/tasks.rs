@@ -1,11 +1,12 @@
 //! Requests whose handlers are futures, each a task of a runtime.
 #![cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "without it no handler is a future"))]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bellwire_core::sync::{AtomicU32, Ordering};
 use bellwire_core::wire::{ONE_WAY, Status};
+use bellwire_shm::lock;
 use hashbrown::HashMap;
 
 use super::handler::{Answer, Caller};
@@ -236,9 +237,4 @@ impl Drop for Running {
         };
         self.answer(status, answer);
     }
-}
-
-/// No code that holds this lock can panic during a change.
-fn lock(mutex: &Mutex<Slots>) -> MutexGuard<'_, Slots> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

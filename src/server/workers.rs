@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::{Instant, Spin, SpinPolicy, nanos};
+use bellwire_shm::lock;
 
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::outbox::{FinishedJob, Outbox};
@@ -379,9 +380,4 @@ impl Shared {
         let next = self.changes.load(Ordering::Relaxed).wrapping_add(1);
         self.changes.store(next, Ordering::Relaxed);
     }
-}
-
-/// No code that holds this lock can panic during a change.
-fn lock(mutex: &Mutex<Jobs>) -> MutexGuard<'_, Jobs> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

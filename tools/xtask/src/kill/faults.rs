@@ -72,7 +72,7 @@ const EDITS: [Edit; 22] = [
         "        if FAULT {\n            \
              let early = Sealed::copy_of(&self.label(), &vec![0; len]);\n            \
              let early = Arc::new(early.map_err(|error| failed(len, error))?);\n            \
-             let mut inner = self.lock();\n            inner.newest = Newest::Sealed(early);\n            \
+             let mut inner = lock(&self.inner);\n            inner.newest = Newest::Sealed(early);\n            \
              inner.generation += 1;\n            self.announce(&mut inner);\n        }\n        \
              let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
     ),
