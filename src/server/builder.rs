@@ -5,7 +5,6 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bellwire_core::ServiceName;
 use bellwire_core::wire::STATS_METHOD;
 
 #[cfg(feature = "tokio")]
@@ -267,8 +266,7 @@ impl ServerBuilder {
         contract: &Contract,
         handler: Handler,
     ) -> Result<&mut Self, ServeError> {
-        let store = store(contract.service)?;
-        self.open(contract, handler, store, 0)?;
+        self.open(contract, 0, |_| Ok(handler))?;
         Ok(self)
     }
 
@@ -295,9 +293,8 @@ impl ServerBuilder {
         &mut self,
         contract: &Contract,
     ) -> Result<Publisher<T>, ServeError> {
-        let store = store(contract.service)?;
-        let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(contract, handler, Arc::clone(&store), longest::<T>())?;
+        let store =
+            self.open(contract, longest::<T>(), |store| Ok(Handler::Snapshot(Arc::clone(store))))?;
         #[cfg(feature = "netipc")]
         self.enable_netipc(T::netipc().map(netipc::Translation::snapshot))?;
         Ok(Publisher::new(store))
@@ -330,11 +327,11 @@ impl ServerBuilder {
         contract: &Contract,
         depth: u64,
     ) -> Result<EventPublisher<E>, ServeError> {
-        let store = store(contract.service)?;
-        let made = store.set_depth(depth).map_err(io::Error::other);
-        made.map_err(system("make the memory for events"))?;
-        let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(contract, handler, Arc::clone(&store), LONGEST)?;
+        let store = self.open(contract, LONGEST, |store| {
+            let made = store.set_depth(depth).map_err(io::Error::other);
+            made.map_err(system("make the memory for events"))?;
+            Ok(Handler::Snapshot(Arc::clone(store)))
+        })?;
         Ok(EventPublisher::new(store))
     }
 
@@ -382,14 +379,14 @@ impl ServerBuilder {
         Ok(Server { shared, drain_timeout, reactor: Some(reactor), owner_process })
     }
 
-    /// Opens an endpoint. `passed` is how many bytes of what is published its sessions pass at once.
+    /// Opens an endpoint, and returns what its service publishes. `passed` is how many bytes of that its sessions pass at
+    /// once, and `handler` makes its handler.
     fn open(
         &mut self,
         &Contract { service, method, schema, .. }: &Contract,
-        handler: Handler,
-        store: Arc<Publication>,
         passed: u64,
-    ) -> Result<(), ServeError> {
+        handler: impl FnOnce(&Arc<Publication>) -> Result<Handler, ServeError>,
+    ) -> Result<Arc<Publication>, ServeError> {
         if !self.owner_process.is_owner_process() {
             return Err(ServeError::Forked);
         }
@@ -397,6 +394,9 @@ impl ServerBuilder {
             let why = "this builder serves it already: give each service a name of its own".into();
             return Err(ServeError::Name { name: service.to_string(), why });
         }
+        let store = Publication::create(service).map_err(of_transport);
+        let store = Arc::new(store.map_err(system("make the service's board"))?);
+        let handler = handler(&store)?;
         let failed = |error: BindError| match error {
             BindError::Taken { .. } => ServeError::Taken { service },
             error => ServeError::Endpoint { service, source: of_transport(error).into() },
@@ -427,14 +427,14 @@ impl ServerBuilder {
             endpoint,
             admission,
             handler,
-            store,
+            store: Arc::clone(&store),
             queued: 0,
             is_waited_at: false,
             is_displaced: false,
             #[cfg(feature = "netipc")]
             netipc: None,
         });
-        Ok(())
+        Ok(store)
     }
 
     /// Has clients of netipc served at the endpoint that was opened last.
@@ -455,9 +455,4 @@ impl ServerBuilder {
         }
         Ok(())
     }
-}
-
-fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {
-    let made = Publication::create(service).map_err(of_transport);
-    made.map(Arc::new).map_err(system("make the service's board"))
 }
