@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bellwire_core::wire::Status;
 use tokio::runtime::Handle;
 
-use super::batch::{no_room, parse, push, push_failure, push_reason};
+use super::batch::{begin, push, push_failure, push_reason};
 use super::handler::{Answer, Caller, Request, Room};
 use super::tasks::{Abort, Running, Task};
 use super::workers::JobPayload;
@@ -30,11 +30,10 @@ where
     }
 
     async fn each(&self, caller: Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Status {
-        let view = match parse(bytes, room, answer) {
-            Ok(view) => view,
+        let (view, batch) = match begin(bytes, room, answer) {
+            Ok(begun) => begun,
             Err(status) => return status,
         };
-        let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
         for item in view {
             let future = match S::Request::decode(item.bytes) {
                 Ok(request) => (self.function)(caller.clone(), request),

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
+use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
 use super::handler::{Answer, Call, Caller, Request, Room, discard, guarded};
@@ -153,17 +153,13 @@ where
             Ok(request) => request,
             Err(status) => return status,
         };
-        let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
+        let batch = answer.batch();
+        batch.begin(1, usize::MAX);
         self.run(caller, &[request], batch, &[]);
         answer.finish_item()
     }
 
-    fn all(&self, caller: &Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Status {
-        let view = match parse(bytes, room, answer) {
-            Ok(view) => view,
-            Err(status) => return status,
-        };
-        let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
+    fn all(&self, caller: &Caller, view: BatchView<'_>, batch: &mut BatchBuilder) {
         // At most as many as the limit allows.
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
         let together =
@@ -177,8 +173,6 @@ where
             }
         }
         self.run(caller, &requests, batch, &malformed);
-        answer.finish_batch();
-        Status::Ok
     }
 }
 
@@ -193,7 +187,7 @@ where
     }
 
     fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status {
-        guarded(answer, |answer| self.all(caller, batch, room, answer))
+        answer_all(batch, room, answer, |view, batch| self.all(caller, view, batch))
     }
 }
 
@@ -205,51 +199,71 @@ pub(super) fn item_by_item<S: Service>(
     answer: &mut Answer,
     handle: impl Fn(S::Request) -> Result<S::Response, HandlerError>,
 ) -> Status {
-    let view = match parse(bytes, room, answer) {
-        Ok(view) => view,
-        Err(status) => return status,
-    };
-    let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
-    for item in view {
-        if caller.is_abandoned() {
-            break;
-        }
-        let request = match S::Request::decode(item.bytes) {
-            Ok(request) => request,
-            Err(malformed) => {
-                push_reason(batch, Status::Malformed, &malformed.to_string());
-                continue;
+    answer_all(bytes, room, answer, |view, batch| {
+        for item in view {
+            if caller.is_abandoned() {
+                break;
             }
-        };
-        // As for a single request: an item whose handler panics fails alone.
-        match catch_unwind(AssertUnwindSafe(|| handle(request))) {
-            Ok(Ok(response)) => push(batch, &response),
-            Ok(Err(error)) => push_failure(batch, &error),
-            Err(payload) => {
-                discard(payload);
-                push_reason(batch, Status::Panicked, "");
+            let request = match S::Request::decode(item.bytes) {
+                Ok(request) => request,
+                Err(malformed) => {
+                    push_reason(batch, Status::Malformed, &malformed.to_string());
+                    continue;
+                }
+            };
+            // As for a single request: an item whose handler panics fails alone.
+            match catch_unwind(AssertUnwindSafe(|| handle(request))) {
+                Ok(Ok(response)) => push(batch, &response),
+                Ok(Err(error)) => push_failure(batch, &error),
+                Err(payload) => {
+                    discard(payload);
+                    push_reason(batch, Status::Panicked, "");
+                }
             }
         }
-    }
-    while batch.len() < view.len() {
-        push_empty(batch, Status::Stopping);
-    }
-    answer.finish_batch();
-    Status::Ok
+        while batch.len() < view.len() {
+            push_empty(batch, Status::Stopping);
+        }
+    })
 }
 
-/// Parses a batch within the item limit. On error, returns the status to answer with; the answer holds the reason.
-#[inline]
-pub(super) fn parse<'a>(
-    bytes: &'a [u8],
+/// Answers a batch within `room` with what `fill` adds: an item for each of the batch.
+fn answer_all(
+    bytes: &[u8],
     room: Room,
     answer: &mut Answer,
-) -> Result<BatchView<'a>, Status> {
-    let view = BatchView::parse(bytes).map_err(|error| malformed(&error, answer))?;
-    if view.len() > room.items {
-        return Err(too_many(view.len(), room.items, answer));
-    }
-    Ok(view)
+    fill: impl FnOnce(BatchView<'_>, &mut BatchBuilder),
+) -> Status {
+    guarded(answer, |answer| {
+        let (view, batch) = match begin(bytes, room, answer) {
+            Ok(begun) => begun,
+            Err(status) => return status,
+        };
+        fill(view, batch);
+        answer.finish_batch();
+        Status::Ok
+    })
+}
+
+/// Parses a batch, and begins its answer, both within `room`. On error, returns the status to answer with; no handler ran,
+/// and the answer holds the reason.
+pub(super) fn begin<'a, 'b>(
+    bytes: &'a [u8],
+    room: Room,
+    answer: &'b mut Answer,
+) -> Result<(BatchView<'a>, &'b mut BatchBuilder), Status> {
+    let reason = match BatchView::parse(bytes) {
+        Err(error) => error.to_string(),
+        Ok(view) if view.len() > room.items => format!(
+            "a batch of {} items is above this server's limit of {}",
+            view.len(),
+            room.items
+        ),
+        Ok(view) if !answer.batch().begin(view.len(), room.bytes) => NO_ROOM.into(),
+        Ok(view) => return Ok((view, answer.batch())),
+    };
+    answer.explain(&reason);
+    Err(Status::Malformed)
 }
 
 #[inline]
@@ -280,25 +294,4 @@ fn push_with_reason(batch: &mut BatchBuilder, status: Status, code: Option<u32>,
 fn push_empty(batch: &mut BatchBuilder, status: Status) {
     let pushed = batch.push_with(status, |_| {});
     debug_assert!(pushed.is_ok(), "an empty item always fits");
-}
-
-/// No handler ran.
-fn refuse(reason: &str, answer: &mut Answer) -> Status {
-    answer.explain(reason);
-    Status::Malformed
-}
-
-#[cold]
-fn malformed(error: &BatchError, answer: &mut Answer) -> Status {
-    refuse(&error.to_string(), answer)
-}
-
-#[cold]
-pub(super) fn no_room(answer: &mut Answer) -> Status {
-    refuse(NO_ROOM, answer)
-}
-
-#[cold]
-fn too_many(items: usize, limit: usize, answer: &mut Answer) -> Status {
-    refuse(&format!("a batch of {items} items is above this server's limit of {limit}"), answer)
 }

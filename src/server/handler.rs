@@ -146,10 +146,9 @@ impl Answer {
         self.bytes.clear();
     }
 
-    /// Returns the builder for the answer to a batch of `count` items; `None` when `limit` bytes cannot hold it.
-    pub(super) fn batch(&mut self, count: usize, limit: usize) -> Option<&mut BatchBuilder> {
-        let batch = self.batch.get_or_insert_with(|| Box::new(BatchBuilder::new(0)));
-        batch.begin(count, limit).then_some(batch)
+    /// Returns the builder for the answer to a batch.
+    pub(super) fn batch(&mut self) -> &mut BatchBuilder {
+        self.batch.get_or_insert_with(|| Box::new(BatchBuilder::new(0)))
     }
 
     /// Completes the batch and makes it the answer.
@@ -278,8 +277,9 @@ where
     }
 
     fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status {
-        let handle = |request| (self.function)(caller, request);
-        guarded(answer, |answer| batch::item_by_item::<S>(caller, batch, room, answer, handle))
+        batch::item_by_item::<S>(caller, batch, room, answer, |request| {
+            (self.function)(caller, request)
+        })
     }
 }
 
@@ -304,12 +304,9 @@ where
     }
 
     fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status {
-        let handle = |request: Payload| {
+        batch::item_by_item::<Dynamic>(caller, batch, room, answer, |request: Payload| {
             let mut bytes = Vec::new();
             (self.0)(caller, &request, &mut bytes).map(|()| Payload::from(bytes))
-        };
-        guarded(answer, |answer| {
-            batch::item_by_item::<Dynamic>(caller, batch, room, answer, handle)
         })
     }
 }
