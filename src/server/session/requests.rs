@@ -85,20 +85,24 @@ impl ServerSession {
         len: usize,
         context: &mut TurnContext<'_>,
     ) -> Result<(), EndReason> {
-        if let Handler::Snapshot(_) = context.handler {
-            return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
-        }
         let bytes = usize::try_from(self.end().lanes().max_message()).unwrap_or(usize::MAX);
         let room = Room { bytes, items: self.max_batch };
         let Scratch { request, answer } = context.scratch;
-        if let (Handler::Call(handler), true) = (context.handler, context.workers.is_empty()) {
-            answer.clear();
-            let batch = request.get(..len).unwrap_or_default();
-            let status = handler.call_batch(&self.caller, batch, room, answer);
-            return self.deliver(id, status, answer);
+        match context.handler {
+            Handler::Snapshot(_) => {
+                self.respond(id, Status::Malformed, b"a snapshot is asked for alone")
+            }
+            Handler::Call(handler) if context.workers.is_empty() => {
+                answer.clear();
+                let batch = request.get(..len).unwrap_or_default();
+                let status = handler.call_batch(&self.caller, batch, room, answer);
+                self.deliver(id, status, answer)
+            }
+            Handler::Call(_) | Handler::Task(_) => {
+                let batch = take_away(request, len);
+                self.submit(id, JobPayload::Batch(batch, room), len, context)
+            }
         }
-        let batch = take_away(request, len);
-        self.submit(id, JobPayload::Batch(batch, room), len, context)
     }
 
     /// Handles an attached request.
@@ -111,23 +115,22 @@ impl ServerSession {
             // It reached no handler and may be sent again.
             return self.respond(id, Status::Busy, &[]);
         };
-        let handler = match context.handler {
-            Handler::Snapshot(_) if id == ONE_WAY => {
-                return self.respond(id, Status::Malformed, &[]);
+        match context.handler {
+            Handler::Snapshot(_) if id == ONE_WAY => self.respond(id, Status::Malformed, &[]),
+            Handler::Snapshot(store) => self.pass_newest(id, store),
+            Handler::Call(handler) if context.workers.is_empty() => {
+                let answer = &mut context.scratch.answer;
+                answer.clear();
+                let status = handler.call_traced(&self.caller, Request::Mapped(request), answer);
+                let delivered = self.deliver(id, status, answer);
+                answer.clear();
+                delivered
             }
-            Handler::Snapshot(store) => return self.pass_newest(id, &store.clone()),
-            Handler::Call(_) | Handler::Task(_) => context.handler,
-        };
-        if let (Handler::Call(handler), true) = (handler, context.workers.is_empty()) {
-            let answer = &mut context.scratch.answer;
-            answer.clear();
-            let status = handler.call_traced(&self.caller, Request::Mapped(request), answer);
-            let delivered = self.deliver(id, status, answer);
-            answer.clear();
-            return delivered;
+            Handler::Call(_) | Handler::Task(_) => {
+                let len = request.len();
+                self.submit(id, JobPayload::Mapped(request), len, context)
+            }
         }
-        let len = request.len();
-        self.submit(id, JobPayload::Mapped(request), len, context)
     }
 
     /// Queues a request of `len` bytes for a worker, or starts its future.
