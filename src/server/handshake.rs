@@ -14,7 +14,7 @@ use super::handler::Caller;
 use super::incidents::IncidentCause;
 #[cfg(feature = "netipc")]
 use super::netipc;
-use super::quotas::{Quotas, Share, TooMany};
+use super::quotas::{Quotas, Share};
 use super::reactor::Peers;
 use super::watch::Watch;
 use crate::connect::{
@@ -128,15 +128,7 @@ impl PendingHandshake {
             let most = config.max_sessions;
             Err(format!("all {most} sessions are in use: close some, or raise max_sessions"))
         } else {
-            quotas.share(user, now).map_err(|too_many| match too_many {
-                TooMany::Sessions(sessions) => format!(
-                    "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
-                ),
-                TooMany::PerSecond => format!(
-                    "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
-                    config.max_session_rate_per_user
-                ),
-            })
+            quotas.share(user, now)
         };
         let (share, begins) = match admitted {
             Ok(admitted) => admitted,

@@ -48,8 +48,8 @@ pub(super) struct Quotas {
     per_user: u64,
     /// How many sessions one user's clients may have.
     sessions_per_user: usize,
-    /// The average interval at which one user's clients may open sessions.
-    session_interval: Duration,
+    /// How many sessions one user's clients may open in a second, on average.
+    session_rate: u32,
     users: HashMap<User, UserQuota>,
     /// How many pieces of memory clients had ever kept when that was last checked, and when some were checked.
     ever_kept: usize,
@@ -91,13 +91,12 @@ impl Quotas {
         let sessions = config.max_sessions_per_user;
         let sessions_per_user = sessions.unwrap_or(config.max_sessions - config.max_sessions / 4);
         let pool = Arc::new(MemoryPool::new(all, gauge));
-        let session_interval = Duration::from_secs(1) / config.max_session_rate_per_user.max(1);
         let users = HashMap::new();
         Self {
             pool,
             per_user,
             sessions_per_user,
-            session_interval,
+            session_rate: config.max_session_rate_per_user.max(1),
             users,
             ever_kept: 0,
             asked_at: Instant::default(),
@@ -126,8 +125,8 @@ impl Quotas {
         }
     }
 
-    /// Returns a user's share for one more session, and when its handshake may begin.
-    pub(super) fn share(&mut self, user: User, now: Instant) -> Result<(Share, Instant), TooMany> {
+    /// Returns a user's share for one more session, and when its handshake may begin; or why there is none.
+    pub(super) fn share(&mut self, user: User, now: Instant) -> Result<(Share, Instant), String> {
         if self.users.len() >= MAX_IDLE {
             self.users.retain(|_, UserQuota { share, rate }| {
                 share.sessions() > 0 || !share.quota.is_idle() || rate.due > now
@@ -142,11 +141,18 @@ impl Quotas {
         });
         let sessions = share.sessions();
         if sessions >= self.sessions_per_user {
-            return Err(TooMany::Sessions(sessions));
+            return Err(format!(
+                "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
+            ));
         }
-        let begins =
-            if is_limited(user) { rate.reserve(now, self.session_interval) } else { Some(now) };
-        begins.map(|begins| (share.clone(), begins)).ok_or(TooMany::PerSecond)
+        let interval = Duration::from_secs(1) / self.session_rate;
+        let begins = if is_limited(user) { rate.reserve(now, interval) } else { Some(now) };
+        begins.map(|begins| (share.clone(), begins)).ok_or_else(|| {
+            format!(
+                "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
+                self.session_rate
+            )
+        })
     }
 
     /// Delays a user's next sessions after one that violated the protocol. What it cost is not known here, and a client that
@@ -154,7 +160,7 @@ impl Quotas {
     pub(super) fn slow_down(&mut self, user: User, now: Instant) {
         if is_limited(user) {
             if let Some(UserQuota { rate, .. }) = self.users.get_mut(&user) {
-                rate.add(now, self.session_interval * VIOLATION);
+                rate.add(now, Duration::from_secs(1) / self.session_rate * VIOLATION);
             }
         }
     }
@@ -201,15 +207,6 @@ impl Quotas {
             share.quota.reclaim(now, CHECK_BATCH);
         }
     }
-}
-
-/// Why a user may not have another session.
-#[derive(Debug)]
-pub(super) enum TooMany {
-    /// It has this many already.
-    Sessions(usize),
-    /// It opens them too fast.
-    PerSecond,
 }
 
 /// Returns whether the rate of a user's sessions is limited. Each process of the others is a client of its own: see
