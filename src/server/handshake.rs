@@ -191,13 +191,9 @@ impl PendingHandshake {
         Progress::Failed(Box::new(FailedHandshake { channel, caller, cause: None }))
     }
 
-    /// Rejects a client whose time is over.
+    /// Rejects a client, and tells it why.
     #[must_use]
-    pub(super) fn reject(self, code: RefuseCode, reason: &str) -> Box<FailedHandshake> {
-        self.refuse(&Refuse::new(code, reason))
-    }
-
-    fn refuse(self, refusal: &Refuse) -> Box<FailedHandshake> {
+    pub(super) fn refuse(self, refusal: &Refuse) -> Box<FailedHandshake> {
         let caller = Some(self.caller());
         FailedHandshake::refused(self.channel, caller, refusal)
     }

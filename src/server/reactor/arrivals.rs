@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::end::EndReason;
-use bellwire_core::wire::RefuseCode;
+use bellwire_core::wire::{Refuse, RefuseCode};
 use bellwire_core::{Instant, Spin, SpinPolicy};
 
 use super::metrics;
@@ -165,7 +165,7 @@ impl Reactor {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         let state = std::mem::replace(&mut entry.state, SlotState::Gone);
         if let SlotState::Handshake(handshake) = state {
-            self.reject_at(place.slot, *handshake.reject(code, reason));
+            self.reject_at(place.slot, *handshake.refuse(&Refuse::new(code, reason)));
         }
         self.handshake_ended();
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire_core::wire::{CloseReason, RefuseCode};
+use bellwire_core::wire::{CloseReason, Refuse, RefuseCode};
 
 use super::{Reactor, Slot, SlotState};
 use crate::server::source::Source;
@@ -64,9 +64,8 @@ impl Reactor {
     fn reject_pending_handshakes(&mut self) {
         for slot in self.slots_where(|state| matches!(state, SlotState::Handshake(_))) {
             if let SlotState::Handshake(handshake) = self.slots.remove(slot).state {
-                let reason = "the provider is stopping";
-                let failed = handshake.reject(RefuseCode::Stopping, reason);
-                if let Some(channel) = failed.channel {
+                let refusal = Refuse::new(RefuseCode::Stopping, "the provider is stopping");
+                if let Some(channel) = handshake.refuse(&refusal).channel {
                     self.discard(channel);
                 }
             }
