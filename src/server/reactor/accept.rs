@@ -60,8 +60,7 @@ impl Reactor {
             Err(error) => {
                 // Report it once per shortage, not at each attempt.
                 if !std::mem::replace(&mut self.cannot_accept, true) {
-                    let service = listener.admission.service;
-                    self.note(at, service, None, IncidentCause::Short(Os::shortage(error)));
+                    self.note_at(at, None, IncidentCause::Short(Os::shortage(error)));
                 }
                 self.pause_accepting(Os::now().after(ACCEPT_PAUSE));
                 return false;
@@ -139,9 +138,8 @@ impl Reactor {
             self.discard(channel);
         }
         self.count(listener, &ServerStats { handshakes_failed: 1, ..ServerStats::default() });
-        if let (Some(cause), Some(at)) = (cause, self.listeners.get(listener)) {
-            let service = at.admission.service;
-            self.note(listener, service, caller, cause);
+        if let Some(cause) = cause {
+            self.note_at(listener, caller, cause);
         }
     }
 

@@ -41,6 +41,13 @@ impl Reactor {
         self.count(row, &kind.one());
     }
 
+    /// The same at an endpoint, which counts for its service.
+    pub(super) fn note_at(&self, at: usize, caller: Option<Caller>, cause: IncidentCause) {
+        if let Some(listener) = self.listeners.get(at) {
+            self.note(at, listener.admission.service, caller, cause);
+        }
+    }
+
     /// Flushes a session's counters. Only an active session counts anything, so this is due when it stops being active.
     pub(super) fn flush_stats(&mut self, slot: usize) {
         let Some(session) = self.slots.get_mut(slot).and_then(Slot::session) else { return };

@@ -285,11 +285,10 @@ impl Reactor {
         delta: &ServerStats,
         passed: Result<(), OverQuota>,
     ) -> Step {
-        let (row, caller) = (session.row, session.caller.unwatched());
-        self.count(row, delta);
-        if let (Err(over), Some(listener)) = (passed, self.listeners.get(row)) {
-            let service = listener.admission.service;
-            self.note(row, service, Some(caller), IncidentCause::over_quota(&over));
+        self.count(session.row, delta);
+        if let Err(over) = passed {
+            let caller = Some(session.caller.unwatched());
+            self.note_at(session.row, caller, IncidentCause::over_quota(&over));
         }
         Step::More
     }
@@ -347,9 +346,8 @@ impl Reactor {
         }
         self.reap_for(caller.user);
         self.count(row, &ServerStats { lost, ..ServerStats::default().since(&gauge()) });
-        let service = self.listeners.get(row).map(|listener| listener.admission.service);
-        if let (Some(cause), Some(service)) = (cause, service) {
-            self.note(row, service, Some(caller), cause);
+        if let Some(cause) = cause {
+            self.note_at(row, Some(caller), cause);
         }
         self.discard(session.channel);
     }
