@@ -52,8 +52,6 @@ pub(super) struct NetipcSession {
     leaving: Charge,
     /// Since when the client has taken nothing of an answer.
     blocked: Option<Instant>,
-    /// Whether the reactor checks periodically if the client has taken anything.
-    pub(super) is_watched_for_stall: bool,
     /// What its channel is polled for: to read, to write.
     pub(super) interest: (bool, bool),
 }
@@ -142,13 +140,8 @@ impl NetipcSession {
             handled: None,
             asked: 0,
             blocked: None,
-            is_watched_for_stall: false,
             interest: (true, false),
         }
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.caller.session
     }
 
     /// Returns whether a handler has the request.

@@ -63,16 +63,19 @@ impl Reactor {
         self.reap_for(caller.user);
         let client = self.clients.join(&caller);
         let (session, begins, now) = (handshake.session, handshake.begins, Os::now());
-        let slot = self.slots.insert(Slot {
+        let entry = self.slots.vacant_entry();
+        let place = Place::new(entry.key(), session);
+        entry.insert(Slot {
+            place,
             listener,
             client,
             is_heard: false,
             is_muted: false,
             retry_after: Duration::ZERO,
             is_retried: false,
+            is_watched_for_stall: false,
             state: SlotState::Handshake(Box::new(handshake)),
         });
-        let place = Place::new(slot, session);
         self.arrivals.order.push_back((now, place));
         self.arrivals.count += 1;
         if begins > now {
@@ -243,13 +246,13 @@ impl Reactor {
     fn open(&mut self, slot: usize) {
         let poller = &mut self.poller;
         let Some(entry) = self.slots.get_mut(slot) else { return };
+        let place = entry.place;
         let listener = self.listeners.get(entry.listener);
         let Some(session) = entry.session() else { return };
         let link = session.link();
         if let Some(listener) = listener {
             listener.store.watchers().join(link);
         }
-        let place = Place::new(slot, session.id());
         let watched = link.event().map_or(Ok(()), |event| {
             watch(poller, event.as_object(), Source::Doorbell(place), Trigger::Edge)
         });

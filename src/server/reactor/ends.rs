@@ -7,7 +7,6 @@ use super::{Reactor, Schedule, Slot, SlotState};
 use crate::ServerStats;
 use crate::server::incidents::IncidentCause;
 use crate::server::session::ServerSession;
-use crate::server::source::Place;
 use crate::transport::pass::Channel;
 use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*, reaper};
@@ -54,7 +53,7 @@ impl Reactor {
             }
             Some(_) => {}
         }
-        let Slot { client, state, .. } = self.slots.remove(slot);
+        let Slot { place, client, is_watched_for_stall, state, .. } = self.slots.remove(slot);
         if let Some(user) = self.clients.user(client) {
             self.reap_for(user);
         }
@@ -63,8 +62,8 @@ impl Reactor {
             self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);
-        if session.is_watched_for_stall {
-            self.unread.retain(|place| place.slot != slot);
+        if is_watched_for_stall {
+            self.unread.retain(|unread| *unread != place);
         }
         let (reason, cause) = match why {
             EndReason::Closed(_) | EndReason::Gone => (CloseReason::Normal, None),
@@ -74,7 +73,6 @@ impl Reactor {
             }
             EndReason::Unread => (CloseReason::Unread, Some(IncidentCause::Unread)),
         };
-        let place = Place::new(slot, session.id());
         self.leave_process(place, session.caller.pid);
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);

@@ -105,6 +105,8 @@ pub(super) struct Reactor {
 
 /// One connection.
 struct Slot {
+    /// Where it is, and the number of its session.
+    place: Place,
     listener: usize,
     /// The index of its client in [`Clients`].
     client: usize,
@@ -116,6 +118,8 @@ struct Slot {
     retry_after: Duration,
     /// Whether it is in [`Reactor::retries`].
     is_retried: bool,
+    /// Whether it is in [`Reactor::unread`].
+    is_watched_for_stall: bool,
     state: SlotState,
 }
 
@@ -354,7 +358,7 @@ impl Reactor {
             return Ok(0);
         }
         if session.is_paused() {
-            let (place, client) = (Place::new(slot, session.id()), session.client);
+            let (place, client) = (Place::new(slot, session.caller.session), session.client);
             self.flush_stats(slot);
             self.clients.deactivate(client, slot);
             self.retry_later(place, active::RETRY_AFTER);
@@ -420,14 +424,7 @@ impl Reactor {
     }
 
     fn is_current(&self, place: Place) -> bool {
-        let session = match self.slots.get(place.slot).map(|entry| &entry.state) {
-            Some(SlotState::Open(session)) => session.id(),
-            Some(SlotState::Handshake(handshake)) => handshake.session,
-            #[cfg(feature = "netipc")]
-            Some(SlotState::Netipc(session)) => session.id(),
-            _ => return false,
-        };
-        Place::new(place.slot, session) == place
+        self.slots.get(place.slot).is_some_and(|entry| entry.place == place)
     }
 
     /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.
@@ -442,8 +439,9 @@ impl Reactor {
             #[cfg(feature = "netipc")]
             self.answer_netipc(&done);
             // The slot may belong to another client by now.
-            let session = self.slots.get_mut(slot).and_then(Slot::session);
-            let session = session.filter(|session| session.id() == done.session);
+            let place = Place::new(slot, done.session);
+            let entry = self.slots.get_mut(slot).filter(|entry| entry.place == place);
+            let session = entry.and_then(Slot::session);
             match session.map(|session| session.answer(&mut done, &self.workers)) {
                 Some(Ok(())) => self.activate(slot),
                 Some(Err(why)) => self.end(slot, why),

@@ -87,7 +87,7 @@ impl Reactor {
     /// Takes what has come, answers it, and sends what the client has room for.
     pub(super) fn turn_netipc(&mut self, place: Place) {
         let began = Os::now();
-        let step = self.with_netipc(place.slot, |reactor, session| {
+        let step = self.with_netipc(place, |reactor, session| {
             loop {
                 match reactor.step_netipc(place, session) {
                     Step::More if Os::now().since(began) < LONGEST_SHARE => {}
@@ -97,18 +97,19 @@ impl Reactor {
         });
         match step {
             Some(Step::More) => self.mark_ready(place),
+            Some(Step::Wait) => self.watch_for_stall(place.slot, Os::now()),
             Some(Step::End(cause)) => self.end_netipc(place.slot, cause),
-            Some(Step::Wait) | None => {}
+            None => {}
         }
     }
 
-    /// Runs something with a session, which is out of its slot meanwhile. `None` if there is none.
+    /// Runs something with a session, which is out of its slot meanwhile. `None` if it is not there.
     fn with_netipc<T>(
         &mut self,
-        slot: usize,
+        place: Place,
         run: impl FnOnce(&mut Self, &mut NetipcSession) -> T,
     ) -> Option<T> {
-        let entry = self.slots.get_mut(slot)?;
+        let entry = self.slots.get_mut(place.slot).filter(|entry| entry.place == place)?;
         let mut session = match std::mem::replace(&mut entry.state, SlotState::Gone) {
             SlotState::Netipc(session) => session,
             other => {
@@ -117,7 +118,7 @@ impl Reactor {
             }
         };
         let done = run(self, &mut session);
-        self.slots.get_mut(slot)?.state = SlotState::Netipc(session);
+        self.slots.get_mut(place.slot)?.state = SlotState::Netipc(session);
         Some(done)
     }
 
@@ -126,16 +127,7 @@ impl Reactor {
         match session.flush(&mut netipc.sent, now) {
             Flushed::Gone => return Step::End(None),
             Flushed::More => return Step::More,
-            Flushed::Blocked => {
-                if let (false, Some(limit)) =
-                    (session.is_watched_for_stall, self.config.unread_timeout)
-                {
-                    session.is_watched_for_stall = true;
-                    self.unread.push(place);
-                    self.unread_at.get_or_insert(now.after(limit));
-                }
-                return self.poll_netipc(place, session, (false, true));
-            }
+            Flushed::Blocked => return self.poll_netipc(place, session, (false, true)),
             Flushed::All if session.machine.is_over() => return Step::End(None),
             Flushed::All if session.is_handled() => {
                 return self.poll_netipc(place, session, (false, false));
@@ -183,7 +175,7 @@ impl Reactor {
 
     /// Has the channel polled only for its end, and leaves on it what has come.
     pub(super) fn mute_netipc(&mut self, place: Place) {
-        self.with_netipc(place.slot, |reactor, session| {
+        self.with_netipc(place, |reactor, session| {
             reactor.poll_netipc(place, session, (false, false))
         });
     }
@@ -296,18 +288,15 @@ impl Reactor {
     /// Takes the answer of a worker or a task, if it is one to a client of netipc.
     pub(super) fn answer_netipc(&mut self, done: &FinishedJob) {
         let generation = self.generation_for_netipc();
-        let is_it = self.with_netipc(done.slot, |reactor, session| {
-            let is_it = session.id() == done.session;
-            if is_it {
-                let responded = session.respond(done.status, done.answer.bytes(), generation);
-                let errors = u64::from(!matches!(responded, Ok(true)));
-                let delta = ServerStats { answered: 1, errors, ..ServerStats::default() };
-                reactor.counted(session, &delta, responded.map(drop));
-            }
-            is_it
+        let place = Place::new(done.slot, done.session);
+        let answered = self.with_netipc(place, |reactor, session| {
+            let responded = session.respond(done.status, done.answer.bytes(), generation);
+            let errors = u64::from(!matches!(responded, Ok(true)));
+            let delta = ServerStats { answered: 1, errors, ..ServerStats::default() };
+            reactor.counted(session, &delta, responded.map(drop))
         });
-        if is_it == Some(true) {
-            self.mark_ready(Place::new(done.slot, done.session));
+        if answered.is_some() {
+            self.mark_ready(place);
         }
     }
 

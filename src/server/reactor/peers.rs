@@ -45,11 +45,12 @@ impl Peers {
 impl Reactor {
     /// Ends a session with its client's process, which is already watched or now watched through `process`.
     pub(super) fn watch_process(&mut self, slot: usize, process: Option<Process>) {
-        let Some(session) = self.session(slot) else { return };
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        let place = entry.place;
+        let Some(session) = entry.session() else { return };
         if session.link().process().is_some() {
             return;
         }
-        let place = Place::new(slot, session.id());
         let pid = session.caller.pid;
         match (pid, process) {
             (Some(pid), Some(process)) => self.join_process(place, pid, process),

@@ -1,29 +1,45 @@
 //! Ends sessions of clients that take nothing of what was published for them: stopped, hanging, or never reading.
 
+use std::time::Duration;
+
 use bellwire_core::end::EndReason;
 use bellwire_core::{Instant, StallStatus};
 
-use super::{Reactor, SlotState};
-use crate::server::source::Place;
+use super::{Reactor, Slot, SlotState};
+
+impl Slot {
+    /// Returns whether the client has taken nothing for `limit` of what was published for it. `None` without a session.
+    fn check_stalled(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+    ) -> Option<Result<StallStatus, EndReason>> {
+        match &mut self.state {
+            SlotState::Open(session) => Some(session.check_stalled(now, limit)),
+            #[cfg(feature = "netipc")]
+            SlotState::Netipc(session) => Some(Ok(session.check_stalled(now, limit))),
+            SlotState::Handshake(_) | SlotState::Gone => None,
+        }
+    }
+}
 
 impl Reactor {
     /// Checks, when a session is armed, whether its client has left anything unread, and if so schedules another
     /// check.
     pub(super) fn watch_for_stall(&mut self, slot: usize, now: Instant) {
         let Some(limit) = self.config.unread_timeout else { return };
-        let Some(session) = self.session(slot) else { return };
-        if session.is_watched_for_stall {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        if entry.is_watched_for_stall {
             return;
         }
         // After a protocol violation, or with a limit of zero, the session ends with the reactor's next check.
-        let due = match session.check_stalled(now, limit) {
-            Ok(StallStatus::CheckAt(due)) => due,
-            Ok(StallStatus::Stalled) | Err(_) => now,
-            Ok(StallStatus::CaughtUp) => return,
+        let due = match entry.check_stalled(now, limit) {
+            Some(Ok(StallStatus::CheckAt(due))) => due,
+            Some(Ok(StallStatus::Stalled) | Err(_)) => now,
+            Some(Ok(StallStatus::CaughtUp)) | None => return,
         };
-        session.is_watched_for_stall = true;
-        let place = Place::new(slot, session.id());
-        self.unread.push(place);
+        entry.is_watched_for_stall = true;
+        self.unread.push(entry.place);
         self.unread_at.get_or_insert(due);
     }
 
@@ -34,28 +50,17 @@ impl Reactor {
         let Some(limit) = self.config.unread_timeout else { return };
         let mut next: Option<Instant> = None;
         for place in std::mem::take(&mut self.unread) {
-            if !self.is_current(place) {
-                continue;
-            }
-            let Some(entry) = self.slots.get_mut(place.slot) else { continue };
-            let (left, is_watched_for_stall) = match &mut entry.state {
-                SlotState::Open(session) => {
-                    (session.check_stalled(now, limit), &mut session.is_watched_for_stall)
-                }
-                #[cfg(feature = "netipc")]
-                SlotState::Netipc(session) => {
-                    (Ok(session.check_stalled(now, limit)), &mut session.is_watched_for_stall)
-                }
-                SlotState::Handshake(_) | SlotState::Gone => continue,
-            };
-            match left {
-                Ok(StallStatus::CaughtUp) => *is_watched_for_stall = false,
-                Ok(StallStatus::CheckAt(due)) => {
+            let entry = self.slots.get_mut(place.slot).filter(|entry| entry.place == place);
+            let Some(entry) = entry else { continue };
+            match entry.check_stalled(now, limit) {
+                Some(Ok(StallStatus::CaughtUp)) => entry.is_watched_for_stall = false,
+                Some(Ok(StallStatus::CheckAt(due))) => {
                     next = Some(next.map_or(due, |next| next.min(due)));
                     self.unread.push(place);
                 }
-                Ok(StallStatus::Stalled) => self.end(place.slot, EndReason::Unread),
-                Err(why) => self.end(place.slot, why),
+                Some(Ok(StallStatus::Stalled)) => self.end(place.slot, EndReason::Unread),
+                Some(Err(why)) => self.end(place.slot, why),
+                None => {}
             }
         }
         self.unread_at = next.map(|next| next.max(now.after(limit / 4)));

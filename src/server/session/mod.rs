@@ -93,8 +93,6 @@ pub(super) struct ServerSession {
     pub(super) incident: Option<IncidentCause>,
     /// Whether this process lacks a resource to follow the client; already reported.
     is_short: bool,
-    /// Whether the reactor checks periodically if the client has taken anything.
-    pub(super) is_watched_for_stall: bool,
     awaited: Awaited,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
     _life: Option<<Os as Platform>::LifeLock>,
@@ -200,7 +198,6 @@ impl ServerSession {
             client,
             incident: None,
             is_short: false,
-            is_watched_for_stall: false,
             awaited: Awaited::default(),
             _life: life,
         }
@@ -218,10 +215,6 @@ impl ServerSession {
     #[inline]
     pub(super) fn end_mut(&mut self) -> &mut End<Link, ServerTrace> {
         self.driver.end_mut()
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.caller.session
     }
 
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
