@@ -7,8 +7,9 @@ use bellwire_core::batch::{BATCH_HEAD, BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
 use super::batch;
-use super::tasks::Task;
+use super::tasks::{Task, Tasks};
 use super::watch::Watch;
+use super::workers::{Job, Workers};
 use crate::publication::Publication;
 use crate::trace::handling;
 use crate::transport::peer::User;
@@ -77,6 +78,17 @@ pub(super) enum Handler {
     Task(Arc<dyn Task>),
     /// Passes the newest snapshot.
     Snapshot(Arc<Publication>),
+}
+
+impl Handler {
+    /// Has a worker handle a request, or starts its future.
+    pub(super) fn queue(&self, job: Job, workers: &Workers, tasks: &Tasks) {
+        match self {
+            Self::Call(handler) => workers.submit(Arc::clone(handler), job),
+            Self::Task(task) => tasks.start(Arc::clone(task), job),
+            Self::Snapshot(_) => {}
+        }
+    }
 }
 
 /// A type-erased handler.

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use super::handler::{Answer, Caller};
 use super::outbox::{FinishedJob, Outbox};
-use super::workers::JobPayload;
+use super::workers::{Job, JobPayload};
 use crate::transport::memory::Charge;
 
 /// A handler that returns a future.
@@ -102,14 +102,8 @@ impl Tasks {
     }
 
     /// Starts the handler's future for a request.
-    pub(super) fn start(
-        &self,
-        task: Arc<dyn Task>,
-        slot: usize,
-        (id, caller): (u64, Caller),
-        request: JobPayload,
-        charge: Charge,
-    ) {
+    pub(super) fn start(&self, task: Arc<dyn Task>, job: Job) {
+        let Job { slot, id, caller, request, charge, .. } = job;
         let (session, progress) = (caller.session, Arc::new(AtomicU32::new(WAITING)));
         self.shared.outbox.count(1, 0);
         let mut running = lock(&self.shared.running);

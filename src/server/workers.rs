@@ -18,7 +18,7 @@ use crate::transport::{Os, prelude::*};
 /// Bytes that a request waiting for a worker takes besides its payload.
 pub(super) const JOB: usize = 256;
 
-/// A request for a worker.
+/// A request for a worker, or a future.
 pub(super) struct Job {
     /// The index of its client: clients have workers in turn.
     pub(super) client: usize,
@@ -27,7 +27,6 @@ pub(super) struct Job {
     /// The id of the session's last request before it, or its own, if it is not one-way.
     pub(super) after: u64,
     pub(super) caller: Caller,
-    pub(super) handler: Arc<dyn Call>,
     pub(super) request: JobPayload,
     /// What to trace of a sampled request.
     pub(super) traced: Option<Box<Queued>>,
@@ -89,7 +88,7 @@ struct Jobs {
 #[derive(Default)]
 struct Queue {
     /// In order of [`Job::after`]: the ids of a session's requests increase.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<(Arc<dyn Call>, Job)>,
     /// The client of these jobs.
     client: usize,
     /// Whether the slot is among the turns.
@@ -113,16 +112,16 @@ impl Jobs {
         self.queues.get_mut(slot)
     }
 
-    fn push(&mut self, job: Job) {
-        let (slot, client) = (job.slot, job.client);
+    fn push(&mut self, handler: Arc<dyn Call>, job: Job) {
+        let slot = job.slot;
         if let Some(queue) = self.queue(slot) {
-            queue.client = client;
-            queue.jobs.push_back(job);
+            queue.client = job.client;
+            queue.jobs.push_back((handler, job));
         }
         self.give_turn(slot);
     }
 
-    fn pop(&mut self) -> Option<Job> {
+    fn pop(&mut self) -> Option<(Arc<dyn Call>, Job)> {
         loop {
             let client = self.turns.pop_front()?;
             let Some(sessions) = self.sessions.get_mut(client) else { continue };
@@ -222,10 +221,10 @@ impl Workers {
             || lock(&self.shared.jobs).queues.get(slot).is_none_or(|queue| queue.jobs.is_empty())
     }
 
-    pub(super) fn submit(&self, job: Job) {
+    pub(super) fn submit(&self, handler: Arc<dyn Call>, job: Job) {
         self.shared.outbox.count(1, 0);
         let mut jobs = lock(&self.shared.jobs);
-        jobs.push(job);
+        jobs.push(handler, job);
         let queued = self.shared.queued.fetch_add(1, Ordering::Relaxed) + 1;
         self.shared.tell();
         // Those that spin take a job each.
@@ -245,8 +244,8 @@ impl Workers {
         jobs.abandon(|running| running.slot == slot && running.id == id);
         let Some(queue) = jobs.queues.get_mut(slot) else { return false };
         // The request is the first of those with its number; one-way requests after it follow.
-        let at = queue.jobs.partition_point(|job| job.after < id);
-        let is_there = queue.jobs.get(at).is_some_and(|job| job.id == id);
+        let at = queue.jobs.partition_point(|(_, job)| job.after < id);
+        let is_there = queue.jobs.get(at).is_some_and(|(_, job)| job.id == id);
         let withdrawn = is_there && queue.jobs.remove(at).is_some();
         self.shared.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
         self.shared.outbox.count(0, usize::from(withdrawn));
@@ -313,22 +312,18 @@ impl Drop for Workers {
 impl Shared {
     fn work(&self, number: usize) {
         let mut spin = Spin::new(self.spin);
-        while let Some(job) = self.next(number, &mut spin) {
+        while let Some((handler, job)) = self.next(number, &mut spin) {
             let mut answer = Answer::default();
             let status = Queued::handle(job.traced, || match job.request {
                 JobPayload::Bytes(mut bytes) => {
                     let len = bytes.len();
-                    job.handler.call_traced(
-                        &job.caller,
-                        Request::Buffer(&mut bytes, len),
-                        &mut answer,
-                    )
+                    handler.call_traced(&job.caller, Request::Buffer(&mut bytes, len), &mut answer)
                 }
                 JobPayload::Batch(bytes, room) => {
-                    job.handler.call_batch(&job.caller, &bytes, room, &mut answer)
+                    handler.call_batch(&job.caller, &bytes, room, &mut answer)
                 }
                 JobPayload::Mapped(payload) => {
-                    job.handler.call_traced(&job.caller, Request::Mapped(payload), &mut answer)
+                    handler.call_traced(&job.caller, Request::Mapped(payload), &mut answer)
                 }
             });
             let place = (job.slot, job.caller.session, job.id);
@@ -338,17 +333,17 @@ impl Shared {
         }
     }
 
-    fn next(&self, worker: usize, spin: &mut Spin) -> Option<Job> {
+    fn next(&self, worker: usize, spin: &mut Spin) -> Option<(Arc<dyn Call>, Job)> {
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let mut may_spin = true;
         let mut jobs = lock(&self.jobs);
         jobs.run(worker, None);
         loop {
-            if let Some(mut job) = jobs.pop() {
+            if let Some((handler, mut job)) = jobs.pop() {
                 self.queued.fetch_sub(1, Ordering::Relaxed);
                 job.caller.watch = Watch::Job(Arc::clone(&is_abandoned));
                 jobs.run(worker, Some(Running { slot: job.slot, id: job.id, is_abandoned }));
-                return Some(job);
+                return Some((handler, job));
             }
             if jobs.closed {
                 return None;

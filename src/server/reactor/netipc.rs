@@ -240,23 +240,9 @@ impl Reactor {
                 };
                 let (caller, request) =
                     (session.caller.unwatched(), JobPayload::Batch(batch, room));
-                match handler.clone() {
-                    Handler::Call(handler) => self.workers.submit(Job {
-                        client,
-                        slot,
-                        id,
-                        after: id,
-                        caller,
-                        handler,
-                        request,
-                        traced: None,
-                        charge,
-                    }),
-                    Handler::Task(task) => {
-                        self.tasks.start(task, slot, (id, caller), request, charge);
-                    }
-                    Handler::Snapshot(_) => return Step::End(None),
-                }
+                let (after, traced) = (id, None);
+                let job = Job { client, slot, id, after, caller, request, traced, charge };
+                handler.queue(job, &self.workers, &self.tasks);
                 self.count(row, &delta);
                 Step::More
             }

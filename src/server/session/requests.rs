@@ -156,14 +156,8 @@ impl ServerSession {
         }
         let after = self.last_queued;
         let traced = self.end().observer().queue(id);
-        match context.handler.clone() {
-            Handler::Call(handler) => {
-                let job = Job { client, slot, id, after, caller, handler, request, traced, charge };
-                context.workers.submit(job);
-            }
-            Handler::Task(task) => context.tasks.start(task, slot, (id, caller), request, charge),
-            Handler::Snapshot(_) => {}
-        }
+        let job = Job { client, slot, id, after, caller, request, traced, charge };
+        context.handler.queue(job, context.workers, context.tasks);
         Ok(())
     }
 
