@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bellwire_core::sync::{AtomicU32, Ordering};
+use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{ONE_WAY, Status};
 use bellwire_shm::lock;
 use hashbrown::HashMap;
@@ -54,15 +54,10 @@ enum Key {
 struct Entry {
     /// Tells tasks of successive sessions in one slot apart.
     number: u64,
-    progress: Arc<AtomicU32>,
+    is_claimed: Arc<AtomicBool>,
     /// `None` until the task was spawned.
     abort: Option<Abort>,
 }
-
-/// How far a task has come: exactly one of its first poll and its withdrawal leaves [`WAITING`].
-const WAITING: u32 = 0;
-const BEGUN: u32 = 1;
-const WITHDRAWN: u32 = 2;
 
 /// A request whose future runs. Dropped before it has finished, because the future panicked or its runtime ended, it answers
 /// so.
@@ -73,7 +68,8 @@ pub(super) struct Running {
     number: u64,
     session: u64,
     id: u64,
-    progress: Arc<AtomicU32>,
+    /// Set by its first poll or by its withdrawal, whichever comes first.
+    is_claimed: Arc<AtomicBool>,
     charge: Option<Charge>,
 }
 
@@ -104,16 +100,16 @@ impl Tasks {
     /// Starts the handler's future for a request.
     pub(super) fn start(&self, task: Arc<dyn Task>, job: Job) {
         let Job { slot, id, caller, request, charge, .. } = job;
-        let (session, progress) = (caller.session, Arc::new(AtomicU32::new(WAITING)));
+        let (session, is_claimed) = (caller.session, Arc::new(AtomicBool::new(false)));
         self.shared.outbox.count(1, 0);
         let mut running = lock(&self.shared.running);
         let number = running.next;
         running.next += 1;
         let key = if id == ONE_WAY { Key::OneWay(number) } else { Key::Request(id) };
-        running.add(slot, key, Entry { number, progress: Arc::clone(&progress), abort: None });
+        running.add(slot, key, Entry { number, is_claimed: Arc::clone(&is_claimed), abort: None });
         drop(running);
         let (shared, charge) = (Arc::clone(&self.shared), Some(charge));
-        let started = Running { shared, slot, key, number, session, id, progress, charge };
+        let started = Running { shared, slot, key, number, session, id, is_claimed, charge };
         let abort = task.spawn(caller, request, started);
         // Unless it has ended already.
         if let Some(entry) = lock(&self.shared.running).get(slot, key, number) {
@@ -182,12 +178,11 @@ impl Slots {
 impl Entry {
     fn withdraw(self) -> Withdrawn {
         // Relaxed: nothing else is read or written by its outcome.
-        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-        let was = self.progress.compare_exchange(WAITING, WITHDRAWN, set, kept);
+        let has_begun = self.is_claimed.swap(true, Ordering::Relaxed);
         if let Some(abort) = self.abort {
             abort();
         }
-        if was.is_ok() { Withdrawn::Unbegun } else { Withdrawn::Begun }
+        if has_begun { Withdrawn::Begun } else { Withdrawn::Unbegun }
     }
 }
 
@@ -195,8 +190,7 @@ impl Running {
     /// Returns whether the handler may begin: the request was not withdrawn.
     pub(super) fn begin(&self) -> bool {
         // Relaxed: as in `withdraw`.
-        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.progress.compare_exchange(WAITING, BEGUN, set, kept).is_ok()
+        !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
     /// Queues the answer and rings the reactor, unless the request was withdrawn.
@@ -218,16 +212,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let ended = if thread::panicking() { Status::Panicked } else { Status::Stopping };
         let mut answer = Answer::default();
-        let status = match self.progress.load(Ordering::Relaxed) {
-            WAITING => Status::Stopping,
-            _ if ended == Status::Panicked => Status::Panicked,
+        let status = if !self.is_claimed.load(Ordering::Relaxed) {
+            Status::Stopping
+        } else if thread::panicking() {
+            Status::Panicked
+        } else {
             // Its runtime has ended: the handler may have done something.
-            _ => {
-                answer.explain("the runtime of the handler ended while it waited");
-                Status::Failed
-            }
+            answer.explain("the runtime of the handler ended while it waited");
+            Status::Failed
         };
         self.answer(status, answer);
     }
