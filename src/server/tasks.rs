@@ -1,13 +1,14 @@
 //! Requests whose handlers are futures, each a task of a runtime.
 #![cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "without it no handler is a future"))]
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_core::wire::{ONE_WAY, Status};
+use bellwire_core::wire::Status;
 use bellwire_shm::lock;
-use hashbrown::HashMap;
 
 use super::handler::{Answer, Caller};
 use super::outbox::{FinishedJob, Outbox};
@@ -23,7 +24,7 @@ pub(super) trait Task: Send + Sync {
 /// Drops a task's future, unless it has ended.
 pub(super) type Abort = Box<dyn FnOnce() + Send>;
 
-/// The requests that wait for their futures.
+/// Starts futures for requests, and withdraws them.
 pub(super) struct Tasks {
     shared: Arc<Shared>,
     /// Whether a service of this server has such a handler.
@@ -33,27 +34,27 @@ pub(super) struct Tasks {
 }
 
 struct Shared {
-    running: Mutex<Slots>,
+    waiting: Mutex<Waiting>,
     outbox: Arc<Outbox>,
 }
 
+/// The requests that wait for their futures.
 #[derive(Default)]
-struct Slots {
-    /// By slot of the session, then by the request's id, or by a number of its own for one that is not answered.
-    slots: Vec<HashMap<Key, Entry, foldhash::fast::RandomState>>,
-    count: usize,
+struct Waiting {
+    all: BTreeMap<Key, Entry>,
     next: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
-    Request(u64),
-    OneWay(u64),
+/// The slot of its session, the request's id, and a number of the task's own, which tells one-way requests apart, and tasks of
+/// successive sessions in one slot.
+type Key = (usize, u64, u64);
+
+/// Returns the range of the keys of a slot.
+fn of_slot(slot: usize) -> RangeInclusive<Key> {
+    (slot, 0, 0)..=(slot, u64::MAX, u64::MAX)
 }
 
 struct Entry {
-    /// Tells tasks of successive sessions in one slot apart.
-    number: u64,
     is_claimed: Arc<AtomicBool>,
     /// `None` until the task was spawned.
     abort: Option<Abort>,
@@ -63,11 +64,8 @@ struct Entry {
 /// so.
 pub(super) struct Running {
     shared: Arc<Shared>,
-    slot: usize,
     key: Key,
-    number: u64,
     session: u64,
-    id: u64,
     /// Set by its first poll or by its withdrawal, whichever comes first.
     is_claimed: Arc<AtomicBool>,
     charge: Option<Charge>,
@@ -83,7 +81,7 @@ pub(super) enum Withdrawn {
 
 impl Tasks {
     pub(super) fn new(is_used: bool, most: usize, outbox: Arc<Outbox>) -> Self {
-        let shared = Arc::new(Shared { running: Mutex::default(), outbox });
+        let shared = Arc::new(Shared { waiting: Mutex::default(), outbox });
         Self { shared, is_used, most }
     }
 
@@ -93,8 +91,8 @@ impl Tasks {
 
     /// Returns whether a session may start another task. Every session may have at least one.
     pub(super) fn has_room(&self, slot: usize) -> bool {
-        let running = lock(&self.shared.running);
-        running.count < self.most || running.slots.get(slot).is_none_or(HashMap::is_empty)
+        let waiting = lock(&self.shared.waiting);
+        waiting.all.len() < self.most || waiting.all.range(of_slot(slot)).next().is_none()
     }
 
     /// Starts the handler's future for a request.
@@ -102,17 +100,16 @@ impl Tasks {
         let Job { slot, id, caller, request, charge, .. } = job;
         let (session, is_claimed) = (caller.session, Arc::new(AtomicBool::new(false)));
         self.shared.outbox.count(1, 0);
-        let mut running = lock(&self.shared.running);
-        let number = running.next;
-        running.next += 1;
-        let key = if id == ONE_WAY { Key::OneWay(number) } else { Key::Request(id) };
-        running.add(slot, key, Entry { number, is_claimed: Arc::clone(&is_claimed), abort: None });
-        drop(running);
+        let mut waiting = lock(&self.shared.waiting);
+        let key = (slot, id, waiting.next);
+        waiting.next += 1;
+        waiting.all.insert(key, Entry { is_claimed: Arc::clone(&is_claimed), abort: None });
+        drop(waiting);
         let (shared, charge) = (Arc::clone(&self.shared), Some(charge));
-        let started = Running { shared, slot, key, number, session, id, is_claimed, charge };
-        let abort = task.spawn(caller, request, started);
+        let abort =
+            task.spawn(caller, request, Running { shared, key, session, is_claimed, charge });
         // Unless it has ended already.
-        if let Some(entry) = lock(&self.shared.running).get(slot, key, number) {
+        if let Some(entry) = lock(&self.shared.waiting).all.get_mut(&key) {
             entry.abort = Some(abort);
         }
     }
@@ -122,7 +119,10 @@ impl Tasks {
         if !self.is_used {
             return None;
         }
-        let entry = lock(&self.shared.running).remove(slot, Key::Request(id), None)?;
+        let mut waiting = lock(&self.shared.waiting);
+        let key = *waiting.all.range((slot, id, 0)..=(slot, id, u64::MAX)).next()?.0;
+        let entry = waiting.all.remove(&key)?;
+        drop(waiting);
         self.shared.outbox.count(0, 1);
         Some(entry.withdraw())
     }
@@ -132,46 +132,22 @@ impl Tasks {
         if !self.is_used {
             return;
         }
-        let mut running = lock(&self.shared.running);
-        let Some(entries) = running.slots.get_mut(slot).map(std::mem::take) else { return };
-        running.count -= entries.len();
+        let mut waiting = lock(&self.shared.waiting);
+        let keys: Vec<Key> = waiting.all.range(of_slot(slot)).map(|(key, _)| *key).collect();
+        let entries: Vec<_> = keys.iter().filter_map(|key| waiting.all.remove(key)).collect();
         self.shared.outbox.count(0, entries.len());
-        drop(running);
-        for entry in entries.into_values() {
+        drop(waiting);
+        for entry in entries {
             entry.withdraw();
         }
     }
 
     /// Drops all futures: the server stops.
     pub(super) fn close(&self) {
-        let slots = std::mem::take(&mut lock(&self.shared.running).slots);
-        for (_, entry) in slots.into_iter().flatten() {
+        let all = std::mem::take(&mut lock(&self.shared.waiting).all);
+        for entry in all.into_values() {
             entry.withdraw();
         }
-    }
-}
-
-impl Slots {
-    fn add(&mut self, slot: usize, key: Key, entry: Entry) {
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, HashMap::default);
-        }
-        if let Some(entries) = self.slots.get_mut(slot) {
-            // A client that uses an id again has violated the protocol before.
-            self.count += usize::from(entries.insert(key, entry).is_none());
-        }
-    }
-
-    fn get(&mut self, slot: usize, key: Key, number: u64) -> Option<&mut Entry> {
-        self.slots.get_mut(slot)?.get_mut(&key).filter(|entry| entry.number == number)
-    }
-
-    fn remove(&mut self, slot: usize, key: Key, number: Option<u64>) -> Option<Entry> {
-        let entries = self.slots.get_mut(slot)?;
-        let is_it = |entry: &Entry| number.is_none_or(|number| number == entry.number);
-        entries.get(&key).filter(|entry| is_it(entry))?;
-        self.count -= 1;
-        entries.remove(&key)
     }
 }
 
@@ -200,11 +176,12 @@ impl Running {
 
     fn answer(&mut self, status: Status, answer: Answer) {
         let Some(charge) = self.charge.take() else { return };
-        let removed = lock(&self.shared.running).remove(self.slot, self.key, Some(self.number));
+        let removed = lock(&self.shared.waiting).all.remove(&self.key);
         if removed.is_none() {
             return;
         }
-        let place = (self.slot, self.session, self.id);
+        let (slot, id, _) = self.key;
+        let place = (slot, self.session, id);
         // However much is queued, a thread of the runtime does not wait.
         let _ = self.shared.outbox.add(FinishedJob::new(place, status, answer, charge));
     }
