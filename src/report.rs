@@ -300,8 +300,8 @@ impl<'a> Reader<'a> {
             return Err(self.malformed("more than a server counts"));
         }
         let one = |_| {
-            let user = self.user()?;
-            Ok(UserIncidents::new(user, IncidentCounts::of_values(self.counts(kinds)?)))
+            let (user, counts) = (self.user()?, IncidentCounts::of_values(self.counts(kinds)?));
+            Ok(UserIncidents { user, counts })
         };
         (0..users).map(one).collect()
     }

@@ -377,7 +377,7 @@ impl Incidents {
         let (others, users) = self.rows.split_first_mut()?;
         let least = users.iter_mut().min_by_key(|row| row.count.counts.total())?;
         others.count.counts.add_all(&least.count.counts);
-        least.count = UserIncidents::new(user, IncidentCounts::default());
+        least.count = UserIncidents { user, counts: IncidentCounts::default() };
         Some(least)
     }
 }
@@ -388,15 +388,9 @@ impl Default for Incidents {
     }
 }
 
-impl UserIncidents {
-    pub(crate) const fn new(user: Option<User>, counts: IncidentCounts) -> Self {
-        Self { user, counts }
-    }
-}
-
 impl Row {
     fn new(user: Option<User>) -> Self {
-        let count = UserIncidents::new(user, IncidentCounts::default());
+        let count = UserIncidents { user, counts: IncidentCounts::default() };
         Self { count, allowances: Default::default() }
     }
 }
