@@ -4,7 +4,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | headers, the handshake, chunks, batches |
-//! | [`server`] | one client's session, without I/O: datagrams in, datagrams out |
+//! | [`server`] | one client's session, without I/O: datagrams in, datagrams out; what all clients of a service share |
 //! | [`method`] | how a service's snapshots and calls are translated |
 //! | [`snapshot`], [`lookup`] | the payloads of the three services |
 //! | [`Client`] | a reader (feature `client`) |

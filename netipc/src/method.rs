@@ -1,5 +1,7 @@
 //! How a service's snapshots and calls are translated. A service names its translation once; the server applies it.
 
+use bellwire_core::wire::Status as Outcome;
+
 use crate::{Malformed, Status};
 
 /// The method of `cgroups-snapshot`.
@@ -8,6 +10,25 @@ pub const CGROUPS_SNAPSHOT: u16 = 2;
 pub const CGROUPS_LOOKUP: u16 = 4;
 /// The method of `apps-lookup`.
 pub const APPS_LOOKUP: u16 = 5;
+
+/// How clients of netipc are served by one service.
+#[derive(Clone, Copy, Debug)]
+pub enum Method {
+    /// With its newest snapshot.
+    Snapshot(SnapshotMethod),
+    /// By its handler.
+    Calls(CallMethod),
+}
+
+impl Method {
+    /// Returns its code.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Snapshot(method) => method.code,
+            Self::Calls(method) => method.code,
+        }
+    }
+}
 
 /// How clients of netipc ask for a snapshot.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +81,18 @@ pub enum Answer<'a> {
     TooLarge,
     /// There is none.
     Failed,
+}
+
+impl<'a> Answer<'a> {
+    /// Returns the answer that an item of a batch holds.
+    pub fn of(status: Outcome, bytes: &'a [u8]) -> Self {
+        match status {
+            Outcome::Ok => Self::Ok(bytes),
+            Outcome::Malformed => Self::Malformed,
+            Outcome::TooLarge => Self::TooLarge,
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// The method of a service that adds one to a number: a request and an answer of 8 bytes, in batches, too.

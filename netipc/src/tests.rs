@@ -1,15 +1,24 @@
 //! Payloads and headers, against bytes that were worked out by hand from the documents (on a little-endian machine), and
 //! against any bytes at all.
 
-use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
 
+use bellwire_core::batch::{BatchBuilder, BatchView};
+use bellwire_core::wire::{Refuse, RefuseCode, Status as Outcome};
+use bellwire_core::{Instant, StallStatus};
+use proptest::prelude::*;
+use zerocopy::IntoBytes;
+
+use crate::bytes::TableWriter;
 use crate::lookup::{
     self, App, Cgroup, CgroupName, Process, ProcessCgroup, read_apps, read_cgroups, write_apps,
     write_cgroups,
 };
-use crate::server::ServerSession;
-use crate::snapshot::{Item, View, simple_hash, write};
-use crate::wire::{Agreed, Terms, answer_hello, is_netipc};
+use crate::method::{INCREMENT, Method, SnapshotMethod};
+use crate::server::{Request, ServerSession, Translation, Wanted};
+use crate::snapshot::{Item, View, check_request, simple_hash, write};
+use crate::wire::{Agreed, Header, REQUEST, Terms, answer_hello, is_netipc};
 use crate::{Status, Token};
 
 fn hex(text: &str) -> Vec<u8> {
@@ -137,6 +146,131 @@ fn items_that_do_not_fit_wait_for_the_next_request_or_are_oversized() {
     assert_eq!(read(390), Ok(vec![a, oversized, c, None]));
     // Not even the first: a client that asked for the same again would never end.
     assert_eq!(read(100), Err(Status::LimitExceeded));
+}
+
+#[test]
+fn terms_have_room_for_the_newest_snapshot_twice_over_within_the_limit() {
+    let terms = |limit, newest| {
+        let Terms { max_request, max_response, .. } = Terms::new(None, limit, newest, 5);
+        (max_request, max_response)
+    };
+    assert_eq!(terms(8 << 20, 0), (1 << 20, (64 << 10, 8 << 20)));
+    assert_eq!(terms(8 << 20, 3 << 20), (1 << 20, (8 << 20, 8 << 20)));
+    assert_eq!(terms(1000, 300), (1000, (1000, 1000)));
+    assert_eq!(terms(u64::MAX, 100_000), (1 << 20, (256 << 10, 64 << 20)));
+}
+
+#[test]
+fn a_refusal_in_either_protocol_has_its_status_or_code_in_the_other() {
+    assert_eq!(Status::from(RefuseCode::Token), Status::AuthFailed);
+    assert_eq!(Status::from(RefuseCode::Quota), Status::Internal);
+    let refusal = Refuse::from(Status::AuthFailed);
+    assert_eq!(refusal.code, RefuseCode::Token);
+    assert!(refusal.reason().contains("NETDATA_INVOCATION_ID"), "{}", refusal.reason());
+    let refusal = Refuse::from(Status::Unsupported);
+    assert_eq!(refusal.code, RefuseCode::Incompatible);
+    assert!(refusal.reason().contains("--netipc"), "{}", refusal.reason());
+}
+
+const SNAPSHOT: SnapshotMethod = SnapshotMethod {
+    code: 2,
+    check: check_request,
+    translate: |bytes, generation| Some([bytes, &generation.to_le_bytes()].concat()),
+};
+
+#[test]
+fn a_generation_is_translated_once() {
+    let mut translation = Translation::new(Method::Snapshot(SNAPSHOT));
+    assert!(translation.newest(0, || None).is_none(), "none was published");
+    let first = translation.newest(1, || Some((1, vec![7]))).unwrap();
+    assert_eq!(first[..], [7, 1, 0, 0, 0, 0, 0, 0, 0]);
+    let again = translation.newest(1, || panic!("it was translated")).unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    // One was published while it was read.
+    let third = translation.newest(2, || Some((3, vec![8]))).unwrap();
+    assert_eq!(third[..2], [8, 3]);
+    translation.newest(3, || panic!("it was translated")).unwrap();
+    assert!(Translation::new(Method::Calls(INCREMENT)).newest(1, || panic!("a call")).is_none());
+}
+
+/// Returns a session that has taken a request with these payloads.
+fn asked(code: u16, payloads: &[&[u8]]) -> (ServerSession, Request) {
+    let agreed =
+        Agreed { max_request: 500, max_response: 500, max_items: 4, packet: 600, session: 1 };
+    let mut payload = payloads.concat();
+    if payloads.len() > 1 {
+        payload.clear();
+        let mut table = TableWriter::begin(&mut payload, payloads.len());
+        payloads.iter().for_each(|item| table.item(|into| into.extend_from_slice(item)));
+    }
+    let items = payloads.len().try_into().unwrap();
+    let header = Header::new(REQUEST, code, payload.len(), items, 9).with_batch(items > 1);
+    let mut session = ServerSession::new(agreed);
+    let request = session.receive(&[header.as_bytes(), &payload].concat()).unwrap().unwrap();
+    (session, request)
+}
+
+#[test]
+fn a_request_is_a_batch_of_the_service_and_its_answers_are_payloads() {
+    for count in [1, 3] {
+        let numbers: Vec<_> = (40..40 + count).map(u64::to_ne_bytes).collect();
+        let payloads: Vec<&[u8]> = numbers.iter().map(<[u8; 8]>::as_slice).collect();
+        let (mut session, request) = asked(1, &payloads);
+        let len = request.len();
+        let wanted = session.begin(request, &Method::Calls(INCREMENT), 3).unwrap();
+        let Wanted::Calls(batch) = wanted else { panic!("{wanted:?}") };
+        assert!(session.is_handling() && session.held() == len);
+        let mut answers = BatchBuilder::new(1000);
+        for item in BatchView::parse(&batch).unwrap() {
+            let number = u64::from_le_bytes(item.bytes.try_into().unwrap()) + 1;
+            answers.push(|into| into.extend_from_slice(&number.to_le_bytes())).unwrap();
+        }
+        let payloads = session.translate(Outcome::Ok, answers.finish(), 1).unwrap();
+        let expected = (41..41 + count).map(|number| number.to_ne_bytes().to_vec());
+        assert!(payloads.iter().cloned().eq(expected), "{payloads:?}");
+        assert!(!session.is_handling() && session.held() == 0);
+        session.answer_all(&payloads);
+        let mut datagram = Vec::new();
+        assert!(session.datagram(&mut datagram) && datagram.len() > 32);
+    }
+}
+
+#[test]
+fn requests_that_no_handler_can_answer_are_refused() {
+    let begin = |code, payloads: &[&[u8]], method: Method, most| {
+        let (mut session, request) = asked(code, payloads);
+        session.begin(request, &method, most)
+    };
+    let (number, calls) = (&[0; 8][..], Method::Calls(INCREMENT));
+    assert_eq!(begin(7, &[number], calls, 9), Err(Status::Unsupported));
+    assert_eq!(begin(1, &[b"1"], calls, 9), Err(Status::BadEnvelope));
+    assert_eq!(begin(1, &[number; 3], calls, 2), Err(Status::LimitExceeded));
+    let single = Method::Calls(crate::method::CallMethod { takes_batches: false, ..INCREMENT });
+    assert_eq!(begin(1, &[number; 2], single, 9), Err(Status::BadEnvelope));
+    let snapshot = Method::Snapshot(SNAPSHOT);
+    assert_eq!(begin(2, &[&[1, 0, 0, 0]], snapshot, 9), Ok(Wanted::Snapshot));
+    assert_eq!(begin(2, &[&[1, 0, 0, 0][..]; 2], snapshot, 9), Err(Status::BadEnvelope));
+    assert_eq!(begin(2, &[number], snapshot, 9), Err(Status::BadEnvelope));
+    // Answers that are missing, or none.
+    let (mut session, request) = asked(1, &[number]);
+    session.begin(request, &calls, 9).unwrap();
+    assert_eq!(session.translate(Outcome::Panicked, &[], 1), Err(Status::Internal));
+    assert_eq!(session.translate(Outcome::Ok, &[], 1), Err(Status::Internal), "none is awaited");
+}
+
+#[test]
+fn a_client_is_stalled_when_it_has_taken_no_datagram_for_the_limit() {
+    let (mut session, _) = asked(1, &[&[0; 8]]);
+    let (at, limit) =
+        (|secs| Instant::default().after(Duration::from_secs(secs)), Duration::from_secs(5));
+    session.answer(vec![0; 400].into());
+    assert_eq!(session.check_stalled(at(9), limit), StallStatus::CaughtUp);
+    session.not_sent(at(10));
+    session.not_sent(at(12));
+    assert_eq!(session.check_stalled(at(14), limit), StallStatus::CheckAt(at(15)));
+    assert_eq!(session.check_stalled(at(15), limit), StallStatus::Stalled);
+    session.sent();
+    assert_eq!(session.check_stalled(at(15), limit), StallStatus::CaughtUp);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Headers, the handshake, chunks and batches: what stands in front of a payload.
 
+use bellwire_core::wire::{Refuse, RefuseCode};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -14,6 +15,11 @@ pub const MAX_PACKET: u32 = 65_536;
 /// The length of a HELLO_ACK with its header, in bytes.
 pub const ACK_LEN: usize = HEADER + size_of::<HelloAck>();
 
+/// The longest payloads that either end of ours agrees to, in bytes.
+pub(crate) const MAX_REQUEST: u32 = 1 << 20;
+pub(crate) const MAX_RESPONSE: u32 = 64 << 20;
+/// The payload of an answer that a server has every client have room for, in bytes.
+const LEAST_RESPONSE: u32 = 64 << 10;
 const VERSION: u16 = 1;
 const LAYOUT: u16 = 1;
 pub(crate) const REQUEST: u16 = 1;
@@ -51,6 +57,38 @@ pub enum Status {
     /// The handler failed.
     #[error("the provider failed")]
     Internal = 6,
+}
+
+/// What a client of netipc is told that was refused for this reason.
+impl From<RefuseCode> for Status {
+    fn from(code: RefuseCode) -> Self {
+        match code {
+            RefuseCode::Credentials | RefuseCode::Token => Self::AuthFailed,
+            RefuseCode::Protocol => Self::BadEnvelope,
+            RefuseCode::Incompatible => Self::Unsupported,
+            _ => Self::Internal,
+        }
+    }
+}
+
+/// Why a client was refused whose HELLO was answered with this status, for the provider's operator.
+impl From<Status> for Refuse {
+    fn from(status: Status) -> Self {
+        let code = match status {
+            Status::AuthFailed => RefuseCode::Token,
+            Status::BadEnvelope => RefuseCode::Protocol,
+            Status::LimitExceeded => RefuseCode::Quota,
+            _ => RefuseCode::Incompatible,
+        };
+        match status {
+            Status::Unsupported => Self::new(
+                code,
+                "it speaks netipc, or a profile of it, that this endpoint does not serve: have it speak Bellwire, or \
+                 set ServerConfig::netipc (bellwire provide --netipc)",
+            ),
+            status => Self::new(code, &format!("its HELLO of netipc has {status}")),
+        }
+    }
 }
 
 /// Bytes that break the protocol: the peer is at fault, and the session ends.
@@ -197,6 +235,18 @@ pub struct Terms {
     pub max_response: (u32, u32),
     /// The number of the session.
     pub session: u64,
+}
+
+impl Terms {
+    /// Returns the terms of a service whose messages take at most `limit` bytes, and whose newest snapshot takes `newest`. A
+    /// snapshot may become twice as long before the client has to connect again.
+    pub fn new(token: Option<Token>, limit: u64, newest: usize, session: u64) -> Self {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let most = limit.min(MAX_RESPONSE);
+        let least = u32::try_from((newest * 2).next_power_of_two()).unwrap_or(u32::MAX);
+        let max_response = (least.max(LEAST_RESPONSE).min(most), most);
+        Self { token, max_request: limit.min(MAX_REQUEST), max_response, session }
+    }
 }
 
 pub use crate::token::Token;

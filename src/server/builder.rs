@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bellwire_core::wire::STATS_METHOD;
+#[cfg(feature = "netipc")]
+use bellwire_netipc::{method::Method, server::Translation};
 
 #[cfg(feature = "tokio")]
 use super::awaited;
 use super::batch::TypedBatch;
 use super::handler::{Handler, Typed, Untyped};
-#[cfg(feature = "netipc")]
-use super::netipc;
 use super::quotas::Quotas;
 use super::reactor::Reactor;
 use super::{
@@ -257,7 +257,7 @@ impl ServerBuilder {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         self.serve_contract(&Contract::of::<S>(), handler)?;
         #[cfg(feature = "netipc")]
-        self.enable_netipc(S::netipc().map(netipc::Translation::Calls))?;
+        self.enable_netipc(S::netipc().map(Method::Calls))?;
         Ok(self)
     }
 
@@ -296,7 +296,7 @@ impl ServerBuilder {
         let store =
             self.open(contract, longest::<T>(), |store| Ok(Handler::Snapshot(Arc::clone(store))))?;
         #[cfg(feature = "netipc")]
-        self.enable_netipc(T::netipc().map(netipc::Translation::snapshot))?;
+        self.enable_netipc(T::netipc().map(Method::Snapshot))?;
         Ok(Publisher::new(store))
     }
 
@@ -439,11 +439,8 @@ impl ServerBuilder {
 
     /// Has clients of netipc served at the endpoint that was opened last.
     #[cfg(feature = "netipc")]
-    fn enable_netipc(
-        &mut self,
-        translation: Option<netipc::Translation>,
-    ) -> Result<(), ServeError> {
-        if !self.config.netipc || translation.is_none() {
+    fn enable_netipc(&mut self, method: Option<Method>) -> Result<(), ServeError> {
+        if !self.config.netipc || method.is_none() {
             return Ok(());
         }
         if !crate::transport::pass::Channel::CARRIES_NETIPC {
@@ -451,7 +448,7 @@ impl ServerBuilder {
             return Err(system("serve clients of netipc on this system")(unsupported));
         }
         if let Some(listener) = self.listeners.last_mut() {
-            listener.netipc = translation;
+            listener.netipc = method.map(Translation::new);
         }
         Ok(())
     }

@@ -66,7 +66,7 @@ struct Listener {
     is_displaced: bool,
     /// How clients of netipc are served, if they are.
     #[cfg(feature = "netipc")]
-    netipc: Option<netipc::Translation>,
+    netipc: Option<bellwire_netipc::server::Translation>,
 }
 
 /// A running server. Dropping it stops it like [`Server::stop`].

@@ -18,13 +18,14 @@ use bellwire_memfd::{Linux, clock, poll};
 use crate::lookup::{self, Answers, App, Cgroup};
 use crate::method::{APPS_LOOKUP, CGROUPS_LOOKUP, CGROUPS_SNAPSHOT};
 use crate::snapshot::{self, View};
-use crate::wire::{Agreed, Arriving, Header, Leaving, MAX_PACKET, Proposal, REQUEST, RESPONSE};
+use crate::wire::{
+    Agreed, Arriving, Header, Leaving, MAX_PACKET, MAX_REQUEST, MAX_RESPONSE, Proposal, REQUEST,
+    RESPONSE,
+};
 use crate::{Malformed, Status, Token, Violation};
 
-/// Payloads that are proposed at first, and at most, in bytes.
+/// The payload of an answer that is proposed at first, in bytes.
 const FIRST_RESPONSE: u32 = 1 << 20;
-const MAX_RESPONSE: u32 = 64 << 20;
-const MAX_REQUEST: u32 = 1 << 20;
 /// The most keys in one request: larger look-ups take several.
 const MAX_KEYS: usize = 1024;
 

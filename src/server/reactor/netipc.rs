@@ -1,18 +1,18 @@
 //! Clients that speak netipc: from their first message on, each in its client's share.
 
-use bellwire_core::wire::{Refuse, RefuseCode};
+use bellwire_core::wire::Status as Outcome;
 use bellwire_netipc::Status;
-use bellwire_netipc::server::Request;
-use bellwire_netipc::wire::{Terms, answer_hello, refuse_hello};
+use bellwire_netipc::server::{Request, Wanted};
+use bellwire_netipc::wire::{MAX_PACKET, Terms, answer_hello, refuse_hello};
 
 use super::poll_budget::LONGEST_SHARE;
 use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
 use crate::control::ControlMessage;
-use crate::server::handler::{Handler, Room};
+use crate::server::handler::{Answer, Handler, Room};
 use crate::server::handshake::{FailedHandshake, PendingHandshake};
 use crate::server::incidents::IncidentCause;
-use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, room};
+use crate::server::netipc::{Flushed, NetipcSession, newest_payload};
 use crate::server::outbox::FinishedJob;
 use crate::server::source::{Place, Source};
 use crate::server::workers::{JOB, Job, JobPayload};
@@ -20,6 +20,9 @@ use crate::transport::memory::OverQuota;
 use crate::transport::pass::ReceiveError;
 use crate::transport::poll::Interest;
 use crate::transport::{Os, prelude::*};
+
+/// The number of a session's job: there is one at a time.
+const JOB_ID: u64 = 1;
 
 /// What all sessions share.
 #[derive(Default)]
@@ -47,19 +50,16 @@ impl Reactor {
     ) {
         let Some(&Slot { listener: at, client, .. }) = self.slots.get(slot) else { return };
         let Some(listener) = self.listeners.get_mut(at) else { return };
-        let limit = listener.admission.limits.max_message;
         let refuse = |status| Err((status, refuse_hello(hello.bytes(), status)));
         let answer = match &mut listener.netipc {
             None => refuse(Status::Unsupported),
             Some(_) if hello.objects() > 0 => refuse(Status::BadEnvelope),
             Some(translation) => {
-                let terms = Terms {
-                    token: self.config.netipc_token,
-                    max_request: u32::try_from(limit).unwrap_or(u32::MAX).min(MAX_REQUEST),
-                    max_response: translation.response(&listener.store, limit),
-                    session: handshake.session,
-                };
-                answer_hello(hello.bytes(), &terms)
+                let newest =
+                    newest_payload(translation, &listener.store).map_or(0, |payload| payload.len());
+                let limit = listener.admission.limits.max_message;
+                let token = self.config.netipc_token;
+                answer_hello(hello.bytes(), &Terms::new(token, limit, newest, handshake.session))
             }
         };
         let (channel, caller, share) = handshake.into_parts();
@@ -78,8 +78,10 @@ impl Reactor {
             }
             Err((status, ack)) => {
                 let _ = channel.send(&ack, &[]);
-                let refuse = Refuse::new(code(status), &reason(status));
-                self.reject_at(slot, *FailedHandshake::refused_for(channel, Some(caller), &refuse));
+                self.reject_at(
+                    slot,
+                    *FailedHandshake::refused_for(channel, Some(caller), &status.into()),
+                );
             }
         }
     }
@@ -129,14 +131,12 @@ impl Reactor {
             Flushed::More => return Step::More,
             Flushed::Blocked => return self.poll_netipc(place, session, (false, true)),
             Flushed::All if session.machine.is_over() => return Step::End(None),
-            Flushed::All if session.is_handled() => {
+            Flushed::All if session.machine.is_handling() => {
                 return self.poll_netipc(place, session, (false, false));
             }
             Flushed::All => {}
         }
-        if netipc.received.is_empty() {
-            netipc.received = room();
-        }
+        netipc.received.resize(MAX_PACKET as usize, 0);
         let received = match session.channel.receive(&mut netipc.received, 0) {
             Ok(received) => netipc.received.get(..received.len).unwrap_or_default(),
             Err(ReceiveError::WouldBlock) => {
@@ -186,74 +186,64 @@ impl Reactor {
         session: &mut NetipcSession,
         request: Request,
     ) -> Step {
-        let generation = self.generation_for_netipc();
-        let (client, row) = (session.client, session.row);
-        let Some(listener) = self.listeners.get_mut(row) else { return Step::End(None) };
+        let Some(listener) = self.listeners.get_mut(session.row) else { return Step::End(None) };
+        let Some(translation) = &mut listener.netipc else { return Step::End(None) };
         // From here on it is held only as long as it is handled, or is on the account of a worker's job.
         session.arriving.clear();
         let mut delta = ServerStats { accepted: 1, ..ServerStats::default() };
-        let most = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
-        let method = match &mut listener.netipc {
-            Some(translation) if translation.code() == request.code => translation,
-            _ => return self.refuse_netipc(session, Status::Unsupported),
-        };
-        let method = match method {
-            Translation::Calls(method) => *method,
-            Translation::Snapshot(method, _) => {
-                let asked = request.payloads().ok().filter(|_| !request.is_batch());
-                let asked = asked.as_deref().and_then(<[_]>::first).copied();
-                if asked.is_none_or(|payload| (method.check)(payload).is_err()) {
-                    return self.refuse_netipc(session, Status::BadEnvelope);
-                }
-                let newest = listener.netipc.as_mut().and_then(|it| it.newest(&listener.store));
-                delta.answered = 1;
-                delta.errors = u64::from(newest.is_none());
+        let items = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
+        let batch = match session.machine.begin(request, translation.method(), items) {
+            Ok(Wanted::Calls(batch)) => batch,
+            Ok(Wanted::Snapshot) => {
+                let newest = newest_payload(translation, &listener.store);
+                (delta.answered, delta.errors) = (1, u64::from(newest.is_none()));
                 let passed = session.pass(newest);
                 return self.counted(session, &delta, passed);
             }
-        };
-        let len = request.len();
-        let (id, batch) = match session.begin(method, request, most) {
-            Ok(begun) => begun,
-            Err(status) => return self.refuse_netipc(session, status),
+            // It reaches no handler.
+            Err(status) => {
+                session.machine.refuse(status);
+                delta.refused = 1;
+                return self.counted(session, &delta, Ok(()));
+            }
         };
         let bytes = usize::try_from(listener.admission.limits.max_message).unwrap_or(usize::MAX);
-        let room = Room { bytes, items: most };
-        match (&listener.handler, self.workers.is_empty()) {
-            (Handler::Call(handler), true) => {
-                let answer = &mut self.scratch.answer;
-                answer.clear();
-                let status = handler.call_batch(&session.caller, &batch, room, answer);
-                let responded = session.respond(status, answer.bytes(), generation);
-                delta.answered = 1;
-                delta.errors = u64::from(!matches!(responded, Ok(true)));
-                self.counted(session, &delta, responded.map(drop))
-            }
-            (handler, _) => {
-                let charge = match session.share.quota.charge((len + batch.len() + JOB) as u64) {
-                    Ok(charge) => charge,
-                    Err(over) => {
-                        // It is lost with the session.
-                        self.count(row, &delta);
-                        return Step::End(Some(IncidentCause::over_quota(&over)));
-                    }
-                };
-                let (caller, request) =
-                    (session.caller.unwatched(), JobPayload::Batch(batch, room));
-                let (after, traced) = (id, None);
-                let job = Job { client, slot, id, after, caller, request, traced, charge };
-                handler.queue(job, &self.workers, &self.tasks);
-                self.count(row, &delta);
-                Step::More
-            }
+        let room = Room { bytes, items };
+        if let (Handler::Call(handler), true) = (&listener.handler, self.workers.is_empty()) {
+            let answer = &mut self.scratch.answer;
+            answer.clear();
+            let status = handler.call_batch(&session.caller, &batch, room, answer);
+            return self.respond_netipc(session, delta, status, &self.scratch.answer);
+        }
+        let held = session.machine.held() + batch.len() + JOB;
+        let queued = session.share.quota.charge(held as u64).map(|charge| {
+            let (client, caller) = (session.client, session.caller.unwatched());
+            let request = JobPayload::Batch(batch, room);
+            let (id, after, traced) = (JOB_ID, JOB_ID, None);
+            let job = Job { client, slot, id, after, caller, request, traced, charge };
+            listener.handler.queue(job, &self.workers, &self.tasks);
+        });
+        self.count(session.row, &delta);
+        match queued {
+            Ok(()) => Step::More,
+            // It is lost with the session.
+            Err(over) => Step::End(Some(IncidentCause::over_quota(&over))),
         }
     }
 
-    /// Refuses a request that reaches no handler.
-    fn refuse_netipc(&self, session: &mut NetipcSession, status: Status) -> Step {
-        session.machine.refuse(status);
-        let delta = ServerStats { accepted: 1, refused: 1, ..ServerStats::default() };
-        self.counted(session, &delta, Ok(()))
+    /// Answers with what a handler answered, and counts it.
+    fn respond_netipc(
+        &self,
+        session: &mut NetipcSession,
+        mut delta: ServerStats,
+        status: Outcome,
+        answer: &Answer,
+    ) -> Step {
+        // Tells this run of the provider from the next: when it started, in seconds.
+        let generation = self.shared.stats().started / 1_000_000_000;
+        let responded = session.respond(status, answer.bytes(), generation);
+        (delta.answered, delta.errors) = (1, u64::from(!matches!(responded, Ok(true))));
+        self.counted(session, &delta, responded.map(drop))
     }
 
     /// Counts a request that was answered, and reports that its user's quota did not suffice.
@@ -273,22 +263,13 @@ impl Reactor {
 
     /// Takes the answer of a worker or a task, if it is one to a client of netipc.
     pub(super) fn answer_netipc(&mut self, done: &FinishedJob) {
-        let generation = self.generation_for_netipc();
         let place = Place::new(done.slot, done.session);
         let answered = self.with_netipc(place, |reactor, session| {
-            let responded = session.respond(done.status, done.answer.bytes(), generation);
-            let errors = u64::from(!matches!(responded, Ok(true)));
-            let delta = ServerStats { answered: 1, errors, ..ServerStats::default() };
-            reactor.counted(session, &delta, responded.map(drop))
+            reactor.respond_netipc(session, ServerStats::default(), done.status, &done.answer)
         });
         if answered.is_some() {
             self.mark_ready(place);
         }
-    }
-
-    /// Returns what tells this run of the provider from the next: when it started, in seconds.
-    fn generation_for_netipc(&self) -> u64 {
-        self.shared.stats().started / 1_000_000_000
     }
 
     /// Sends what is left of answers while the server drains.
@@ -315,7 +296,7 @@ impl Reactor {
     /// Closes a session's channel, and counts what it leaves.
     pub(super) fn close_netipc(&mut self, session: NetipcSession, cause: Option<IncidentCause>) {
         let (row, caller) = (session.row, session.caller.unwatched());
-        let lost = u64::from(session.is_handled());
+        let lost = u64::from(session.machine.is_handling());
         if matches!(cause, Some(IncidentCause::NetipcViolation(_))) {
             self.quotas.slow_down(caller.user, Os::now());
         }
@@ -331,22 +312,4 @@ impl Reactor {
 /// What an open session counts.
 fn gauge() -> ServerStats {
     ServerStats { sessions: 1, netipc_sessions: 1, ..ServerStats::default() }
-}
-
-fn code(status: Status) -> RefuseCode {
-    match status {
-        Status::AuthFailed => RefuseCode::Token,
-        Status::BadEnvelope => RefuseCode::Protocol,
-        Status::LimitExceeded => RefuseCode::Quota,
-        _ => RefuseCode::Incompatible,
-    }
-}
-
-fn reason(status: Status) -> String {
-    match status {
-        Status::Unsupported => "it speaks netipc, or a profile of it, that this endpoint does not serve: \
-                                have it speak Bellwire, or set ServerConfig::netipc (bellwire provide --netipc)"
-            .into(),
-        status => format!("its HELLO of netipc has {status}"),
-    }
 }

@@ -17,7 +17,7 @@ impl Slot {
         match &mut self.state {
             SlotState::Open(session) => Some(session.check_stalled(now, limit)),
             #[cfg(feature = "netipc")]
-            SlotState::Netipc(session) => Some(Ok(session.check_stalled(now, limit))),
+            SlotState::Netipc(session) => Some(Ok(session.machine.check_stalled(now, limit))),
             SlotState::Handshake(_) | SlotState::Gone => None,
         }
     }
