@@ -61,7 +61,7 @@ fn a_stopping_server_answers_accepted_requests_and_refuses_the_rest() {
 /// Neither its answers, which nobody makes room for, nor what else it has sent.
 #[test]
 fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
-    for workers in [0, 1] {
+    for (workers, leaves_after_stop) in [(0, false), (1, false), (0, true), (1, true)] {
         let small = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
         let lane = || LaneConfig::default().limits(small);
         let config = ServerConfig::default().workers(workers).lane(lane());
@@ -74,9 +74,14 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
             let is_full = matches!(session.submit(&request), Err(CallError::WouldBlock));
             is_full && fixture.service::<Echo>().lane_full > 0
         });
+        let mut other = fixture.client::<Echo>();
+        let other = other.session().unwrap();
         let (server, _dir) = fixture.into_server();
         let (sender, stopped) = channel();
         let stopping = thread::spawn(move || sender.send(server.stop()).unwrap());
+        if leaves_after_stop {
+            until("the server stops", || other.call(&vec![1]).is_err());
+        }
         drop(client);
         let stats = stopped.recv_timeout(scaled(TEST_TIMEOUT)).expect("it waits for ever");
         stopping.join().unwrap();

@@ -298,11 +298,18 @@ impl ServerSession {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        match self.driver.end().closed() {
-            Some(reason) if !self.has_posts() => return Err(EndReason::Closed(reason)),
-            _ => {}
-        }
+        self.check_closed()?;
         Ok(taken + passed + usize::from(flushed))
+    }
+
+    /// Ends the session that the client has closed, whether its channel has ended by now or not, unless workers have
+    /// one-way requests of it.
+    #[inline]
+    fn check_closed(&self) -> Result<(), EndReason> {
+        match self.end().closed() {
+            Some(reason) if !self.has_posts() => Err(EndReason::Closed(reason)),
+            _ => Ok(()),
+        }
     }
 
     /// Drops the answers to a client that has left.
@@ -464,7 +471,7 @@ impl ServerSession {
         scratch: &mut Scratch,
     ) -> Result<(), EndReason> {
         self.check_over()?;
-        if self.is_departed() {
+        if !self.end().is_open() {
             self.forget_answers();
         }
         self.flush()?;
@@ -490,7 +497,7 @@ impl ServerSession {
         }
         self.commit();
         self.hold_workers(slot, workers);
-        Ok(())
+        self.check_closed()
     }
 
     /// Closes the lane: the client sees it immediately, whatever it waits for. Returns the counters since the last
