@@ -249,7 +249,8 @@ fn requests_that_no_handler_can_answer_are_refused() {
     assert_eq!(begin(1, &[number; 2], single, 9), Err(Status::BadEnvelope));
     let snapshot = Method::Snapshot(SNAPSHOT);
     assert_eq!(begin(2, &[&[1, 0, 0, 0]], snapshot, 9), Ok(Wanted::Snapshot));
-    assert_eq!(begin(2, &[&[1, 0, 0, 0][..]; 2], snapshot, 9), Err(Status::BadEnvelope));
+    let unchecked = Method::Snapshot(SnapshotMethod { check: |_| Ok(()), ..SNAPSHOT });
+    assert_eq!(begin(2, &[&[1, 0, 0, 0][..]; 2], unchecked, 9), Err(Status::BadEnvelope));
     assert_eq!(begin(2, &[number], snapshot, 9), Err(Status::BadEnvelope));
     // Answers that are missing, or none.
     let (mut session, request) = asked(1, &[number]);
