@@ -4,11 +4,14 @@
 pub(crate) mod wire;
 
 use bellwire::Service;
-use bellwire::netipc::{Answer, CallMethod, Exchange, INCREMENT, lookup, snapshot};
+use bellwire::netipc::{CallMethod, INCREMENT, lookup, snapshot};
 use bellwire_apps::AppsLookup;
 use bellwire_cgroups::CgroupsLookup;
+use bellwire_core::batch::{BatchBuilder, BatchView};
+use bellwire_core::wire::Status as Outcome;
 use bellwire_netipc::Status;
-use bellwire_netipc::server::{Request, ServerSession};
+use bellwire_netipc::method::Method;
+use bellwire_netipc::server::{Request, ServerSession, Wanted};
 use bellwire_netipc::wire::{Agreed, Terms, answer_hello, is_netipc, refuse_hello};
 
 use crate::script::Script;
@@ -17,6 +20,8 @@ use crate::script::Script;
 const MOST: u32 = 4096;
 /// The most requests of a service in one message.
 const ITEMS: usize = 64;
+/// The run of the provider.
+const GENERATION: u64 = 3;
 
 /// Runs a session, or reads a payload. A session agrees with a second implementation of the rules on each datagram, holds no
 /// more than came, and answers with datagrams that the client puts together again. What is written is what a reader accepts.
@@ -54,7 +59,7 @@ fn session(script: &Script<'_>) {
                 assert_eq!(session.held(), pending.payload.len());
             }
             (Ok(Some(request)), Some(Some(whole))) => {
-                answer(script, &mut session, &request, &whole);
+                answer(script, &mut session, request, &whole);
             }
             (found, expected) => panic!("{found:?}, where {} is right", expected.is_some()),
         }
@@ -94,7 +99,7 @@ fn datagram(script: &Script<'_>, model: &Model) -> Vec<u8> {
 }
 
 /// Answers as a service does, and puts the answer together again.
-fn answer(script: &Script<'_>, session: &mut ServerSession, request: &Request, whole: &Whole) {
+fn answer(script: &Script<'_>, session: &mut ServerSession, request: Request, whole: &Whole) {
     assert_eq!((request.code, request.is_batch()), (whole.code, whole.items > 1));
     assert_eq!((request.len(), request.is_empty()), (whole.total, whole.total == 0));
     let room = session.agreed().max_response as usize;
@@ -109,7 +114,13 @@ fn answer(script: &Script<'_>, session: &mut ServerSession, request: &Request, w
             let payloads = request.payloads().map_err(|_| Status::BadEnvelope)?;
             assert_eq!(payloads.len(), whole.items as usize);
             assert!(payloads.iter().map(|payload| payload.len()).sum::<usize>() <= whole.total);
-            payloads.into_iter().map(|payload| call(script, method, payload, room)).collect()
+            let payloads: Vec<Vec<u8>> = payloads.into_iter().map(<[u8]>::to_vec).collect();
+            let answered = call(script, session, method, request)?;
+            assert!(answered.len() == payloads.len() && (whole.items == 1 || method.takes_batches));
+            for (payload, answer) in payloads.iter().zip(&answered) {
+                read_answer(method, payload, answer, room);
+            }
+            Ok(answered)
         });
     let (status, answered) = match answered {
         Ok(payloads) => {
@@ -152,51 +163,58 @@ fn answer(script: &Script<'_>, session: &mut ServerSession, request: &Request, w
     assert_eq!((session.is_over(), session.held()), (!goes_on, 0));
 }
 
-/// Has a service answer one payload with what the input says, and reads the answer as a client does.
+/// Has a service answer a request with what the input says.
 fn call(
     script: &Script<'_>,
+    session: &mut ServerSession,
     method: CallMethod,
-    payload: &[u8],
-    room: usize,
-) -> Result<Vec<u8>, Status> {
-    let mut asked = Vec::new();
-    (method.requests)(payload, &mut |bytes| asked.push(bytes.to_vec()))
-        .map_err(|_| Status::BadEnvelope)?;
-    assert!(asked.len() <= payload.len(), "more requests than bytes");
-    if asked.len() > ITEMS {
-        return Err(Status::LimitExceeded);
+    request: Request,
+) -> Result<Vec<Vec<u8>>, Status> {
+    let len = request.len();
+    let wanted = session.begin(request, &Method::Calls(method), ITEMS)?;
+    let Wanted::Calls(batch) = wanted else { panic!("a snapshot of {}", method.code) };
+    assert!(session.is_handling() && session.held() == len);
+    let asked = BatchView::parse(&batch).expect("it was built here");
+    assert!(asked.len() <= ITEMS.min(len), "more requests than bytes");
+    let (mut answers, mut numbers) = (BatchBuilder::new(usize::MAX), Vec::new());
+    for _ in asked {
+        let (status, bytes) = match script.byte() % 8 {
+            0 => (Outcome::Malformed, &[][..]),
+            1 => (Outcome::TooLarge, &[][..]),
+            2 => (Outcome::Failed, &[][..]),
+            _ => (Outcome::Ok, script.sized()),
+        };
+        answers.push_with(status, |into| into.extend_from_slice(bytes)).expect("there is room");
+        let number = <[u8; 8]>::try_from(bytes).ok().filter(|_| status == Outcome::Ok);
+        numbers.extend(number.map(|number| u64::from_le_bytes(number).to_ne_bytes().to_vec()));
     }
-    let answers: Vec<_> = asked.iter().map(|_| service_answer(script)).collect();
-    let mut answer = Vec::new();
-    let exchange = Exchange { request: payload, answers: &answers, room, generation: 3 };
-    (method.respond)(&exchange, &mut answer)?;
+    let translated = session.translate(Outcome::Ok, answers.finish(), GENERATION);
+    if method.code == INCREMENT.code && numbers.len() == asked.len() {
+        assert_eq!(translated.as_ref(), Ok(&numbers), "each number answers one payload");
+    }
+    translated
+}
+
+/// Reads the answer to one payload as a client does.
+fn read_answer(method: CallMethod, payload: &[u8], answer: &[u8], room: usize) {
     if method.code != INCREMENT.code {
         assert!(answer.len() <= room, "an answer of {} in {room}", answer.len());
     }
     match method.code {
         4 => {
-            let paths = asked.iter().map(|path| std::str::from_utf8(path));
+            let paths = lookup::paths(payload).expect("it was read before");
+            let paths = paths.into_iter().map(std::str::from_utf8);
             if let Ok(paths) = paths.collect::<Result<Vec<_>, _>>() {
-                let read = lookup::read_cgroups(&answer, &paths).expect("what a provider wrote");
-                assert_eq!((read.generation, read.items.len()), (3, paths.len()));
+                let read = lookup::read_cgroups(answer, &paths).expect("what a provider wrote");
+                assert_eq!((read.generation, read.items.len()), (GENERATION, paths.len()));
             }
         }
         5 => {
             let pids = lookup::pids(payload).expect("it was read before");
-            let read = lookup::read_apps(&answer, &pids).expect("what a provider wrote");
-            assert_eq!((read.generation, read.items.len()), (3, pids.len()));
+            let read = lookup::read_apps(answer, &pids).expect("what a provider wrote");
+            assert_eq!((read.generation, read.items.len()), (GENERATION, pids.len()));
         }
         _ => {}
-    }
-    Ok(answer)
-}
-
-fn service_answer<'a>(script: &Script<'a>) -> Answer<'a> {
-    match script.byte() % 8 {
-        0 => Answer::Malformed,
-        1 => Answer::TooLarge,
-        2 => Answer::Failed,
-        _ => Answer::Ok(script.sized()),
     }
 }
 
