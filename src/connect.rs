@@ -297,7 +297,8 @@ impl LocalMemory {
     fn make(hello: &Hello) -> Result<Self, ConnectError> {
         let pid = std::process::id().into();
         let memory = make_memory(Role::Client, hello.service, pid, hello.lane, None)
-            .map_err(failed("make this end's memory"))?;
+            .map_err(of_transport)
+            .map_err(system("make this end's memory"))?;
         let event = match hello.doorbell {
             Doorbell::Eventfd => Some(Event::create().map_err(system(MAKE_EVENT))?),
             _ => None,
@@ -395,11 +396,6 @@ pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> C
     move |error| ConnectError::System { doing, source: error.into() }
 }
 
-/// A system call of the transport failed.
-fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> ConnectError {
-    move |error| system(doing)(of_transport(error))
-}
-
 fn unverified(error: VerifyError) -> ConnectError {
     match error {
         VerifyError::System { source } => system("map the provider's memory")(source),
@@ -412,14 +408,14 @@ fn unverified(error: VerifyError) -> ConnectError {
 fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
     match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),
-        Err(error) => Err(failed("send to the provider")(error)),
+        Err(error) => Err(system("send to the provider")(of_transport(error))),
     }
 }
 
 fn unreceived(error: ReceiveError) -> ConnectError {
     match error {
         ReceiveError::Closed => ConnectError::Closed,
-        error if error.is_local() => failed("receive from the provider")(error),
+        error if error.is_local() => system("receive from the provider")(of_transport(error)),
         error => protocol(of_transport(error)),
     }
 }
@@ -446,7 +442,7 @@ impl From<endpoint::ConnectError> for ConnectError {
             endpoint::ConnectError::Absent { .. } => Self::Absent,
             endpoint::ConnectError::Busy { .. } => Self::Busy,
             error if error.is_impostor() => Self::Impostor { source: error.into() },
-            error => failed("connect")(error),
+            error => system("connect")(of_transport(error)),
         }
     }
 }

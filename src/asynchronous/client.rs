@@ -160,7 +160,7 @@ where
         let session = timeout(self.connect_timeout, open(&mut client)).await;
         let session = session.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))?;
         let started = AsyncSession::start(session, self.timeout);
-        let session = started.map_err(|error| unwatched(self.contract.service, error))?;
+        let session = started.map_err(unwatched(self.contract.service))?;
         *self.lock() = Some(session.clone());
         self.opened.notify_waiters();
         Ok(session)
@@ -184,7 +184,7 @@ where
                     let mut client = self.opening.lock().await;
                     client.watch_arrivals().and_then(|()| {
                         let ready = client.as_arrival_fd().ok().map(Ready::watch).transpose();
-                        ready.map_err(|error| unwatched(self.contract.service, error))
+                        ready.map_err(unwatched(self.contract.service))
                     })
                 };
                 match self.connect().await {

@@ -28,7 +28,7 @@ impl Wakeup {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), CallError>> {
         let polled = self.poll_io(client, due, context);
-        polled.map_err(|error| unwatched(client.service(), error))
+        polled.map_err(unwatched(client.service()))
     }
 
     fn poll_io<S: Service>(

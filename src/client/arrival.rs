@@ -62,7 +62,7 @@ impl<S: Service> Client<S> {
             let until = self.retry_due().map_or(deadline, |due| due.min(deadline));
             let waited = self.cancel.wait_or_bell(Some(arrivals.as_object()), Some(until));
             self.check_cancel()?;
-            waited.map_err(|error| unwatched(self.contract.service, error))?;
+            waited.map_err(unwatched(self.contract.service))?;
         }
         self.ready()
     }
@@ -109,11 +109,10 @@ impl<S: Service> Client<S> {
     pub(crate) fn watch_arrivals(&mut self) -> Result<(), CallError> {
         if self.arrivals.is_none() {
             let arrivals = Arrivals::watch(self.run_dir.path());
-            self.arrivals =
-                Some(arrivals.map_err(|error| unwatched(self.contract.service, error))?);
+            self.arrivals = Some(arrivals.map_err(unwatched(self.contract.service))?);
             self.backoff.succeeded();
         }
-        self.take_arrivals().map_err(|error| unwatched(self.contract.service, error))
+        self.take_arrivals().map_err(unwatched(self.contract.service))
     }
 
     /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Fails when
@@ -181,6 +180,7 @@ pub(crate) fn is_absent(error: &CallError) -> bool {
     }
 }
 
-pub(crate) fn unwatched(service: ServiceName, error: io::Error) -> CallError {
-    CallError::Connect { service, source: Arc::new(system("cannot wait for the provider")(error)) }
+pub(crate) fn unwatched(service: ServiceName) -> impl Fn(io::Error) -> CallError {
+    let failed = system("cannot wait for the provider");
+    move |error| CallError::Connect { service, source: Arc::new(failed(error)) }
 }
