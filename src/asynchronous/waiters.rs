@@ -193,20 +193,6 @@ impl<R> Waiters<R> {
             woken.extend(slot.waker.take());
         }
     }
-
-    /// Like `hand_on` for an error, which is returned if no task here waits for it.
-    pub(super) fn fail(
-        &mut self,
-        ticket: Ticket,
-        error: CallError,
-        woken: &mut Vec<Waker>,
-    ) -> Option<CallError> {
-        if self.find(ticket).is_none() {
-            return Some(error);
-        }
-        self.hand_on(ticket, Err(error), woken);
-        None
-    }
 }
 
 #[cfg(test)]

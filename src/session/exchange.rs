@@ -1,10 +1,10 @@
 //! How an answer is waited for, taken, checked and decoded, blocking or not.
 
-use bellwire_core::Deadline;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::counters::Outcome;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::resize::FollowError;
+use bellwire_core::{Deadline, Executed};
 use std::time::Duration;
 
 use super::{Answer, Body, Outgoing, Session, check, lost};
@@ -66,44 +66,61 @@ impl<S: Service> Session<S> {
         loop {
             let waited = self.drive.wait_for_reply(until, &mut self.inbox);
             self.note_dropped();
-            let error = match waited {
-                Ok(reply) => match self.receive(reply) {
-                    Ok(Some(answer)) if answer.reply.ticket == ticket => return Ok(answer),
-                    Ok(Some(answer)) => {
-                        self.keep_reply(answer);
-                        continue;
-                    }
-                    Ok(None) => continue,
-                    // Already counted where the error was found.
-                    Err(error) if reply.ticket == ticket => return Err(error),
-                    Err(error) => {
-                        self.drive.give_up(ticket);
-                        error
-                    }
-                },
-                Err(failed) => return Err(self.given_up(ticket, failed)),
-            };
-            self.record_given_up(ticket, &error);
-            return Err(error);
+            let reply = waited.map_err(|failed| self.given_up(ticket, failed))?;
+            match self.receive(reply) {
+                Ok(Some(answer)) if answer.reply.ticket == ticket => return Ok(answer),
+                Ok(Some(answer)) => self.keep_reply(answer),
+                Ok(None) => {}
+                Err(error) => return Err(self.give_up(ticket, &error)),
+            }
         }
     }
 
-    /// Gives up a request that can no longer be waited for, and counts it.
+    /// Gives up a request that can no longer be waited for.
     #[cold]
     fn given_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
-        let error = match self.check_link() {
-            Ok(()) => {
-                if let CallFailed::Cancelled(_) = failed {
-                    self.drive.port().take_cancel();
-                }
-                self.give_up_for(ticket, &failed.into())
+        if let Err(error) = self.check_link() {
+            return self.give_up(ticket, &error);
+        }
+        if let CallFailed::Cancelled(_) = failed {
+            self.drive.port().take_cancel();
+        }
+        self.give_up(ticket, &failed.into())
+    }
+
+    /// Gives up a request because of this error, counts it, and returns its own error.
+    #[cold]
+    pub(super) fn give_up(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+        // One whose answer violated the protocol is already counted.
+        let waits = self.drive.is_waiting(ticket);
+        let error = match *error {
+            CallError::PeerGone { .. } => {
+                CallError::PeerGone { executed: self.drive.give_up(ticket) }
             }
-            Err(error) => {
+            CallError::Closed { reason, .. } => {
+                CallError::Closed { reason, executed: self.drive.give_up(ticket) }
+            }
+            CallError::ProtocolViolation(fault) => {
                 self.drive.give_up(ticket);
-                error
+                CallError::ProtocolViolation(fault)
+            }
+            CallError::Forked => {
+                self.drive.give_up(ticket);
+                CallError::Forked
+            }
+            ref error => {
+                self.drive.abandon(ticket);
+                let executed = Executed::Maybe;
+                match *error {
+                    CallError::Cancelled { .. } => CallError::Cancelled { executed },
+                    CallError::Short { shortage, .. } => CallError::Short { shortage, executed },
+                    _ => CallError::Deadline { executed },
+                }
             }
         };
-        self.record_given_up(ticket, &error);
+        if waits {
+            self.record_given_up(ticket, &error);
+        }
         error
     }
 

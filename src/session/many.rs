@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use bellwire_core::Deadline;
 use bellwire_core::call::{SubmitError, Ticket};
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
-use bellwire_core::{Deadline, Executed};
 
 use super::{Answer, Backpressure, Session};
 use crate::{CallError, Service};
@@ -35,12 +35,7 @@ impl<S: Service> Session<S> {
         let all = self.keep_in_flight(requests.into_iter(), &mut in_flight, &mut each);
         if let Err(error) = &all {
             for (ticket, number) in in_flight {
-                // A request whose answer violated the protocol is already counted.
-                let waits = self.drive.is_waiting(ticket);
-                let error = self.give_up_for(ticket, error);
-                if waits {
-                    self.record_given_up(ticket, &error);
-                }
+                let error = self.give_up(ticket, error);
                 each(number, Err(error));
             }
         }
@@ -137,33 +132,6 @@ impl<S: Service> Session<S> {
         let decoded = self.check(&answer).and_then(|()| self.decode(answer));
         self.count_answer(ticket, decoded.as_ref().err());
         decoded
-    }
-
-    /// Gives up a request because of the error that ended all of them.
-    pub(super) fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
-        match error {
-            CallError::PeerGone { .. } => {
-                CallError::PeerGone { executed: self.drive.give_up(ticket) }
-            }
-            CallError::Closed { reason, .. } => {
-                CallError::Closed { reason: *reason, executed: self.drive.give_up(ticket) }
-            }
-            CallError::ProtocolViolation(fault) => {
-                self.drive.give_up(ticket);
-                CallError::ProtocolViolation(*fault)
-            }
-            error => {
-                self.drive.abandon(ticket);
-                let executed = Executed::Maybe;
-                match error {
-                    CallError::Cancelled { .. } => CallError::Cancelled { executed },
-                    CallError::Short { shortage, .. } => {
-                        CallError::Short { shortage: *shortage, executed }
-                    }
-                    _ => CallError::Deadline { executed },
-                }
-            }
-        }
     }
 }
 

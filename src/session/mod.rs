@@ -499,10 +499,8 @@ impl<S: Service> Session<S> {
     /// Gives up a request because of the error that ended all of them, and returns its own error.
     #[cfg(feature = "tokio")]
     pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
-        let error = self.give_up_for(ticket, error);
         self.batches.retain(|batch| batch.ticket != ticket);
-        self.record_given_up(ticket, &error);
-        error
+        self.give_up(ticket, error)
     }
 
     /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call

@@ -5,7 +5,7 @@ use std::task::Waker;
 use bellwire_core::call::Ticket;
 use bellwire_core::drive::SpinPoll;
 
-use super::State;
+use super::{Kind, State};
 use crate::session::Replied;
 use crate::transport::{Os, prelude::*};
 use crate::{CallError, Executed, Service};
@@ -175,14 +175,8 @@ impl<S: Service> State<S> {
 
     /// Ends the waiting calls with one error.
     pub(super) fn fail(&mut self, error: CallError, woken: &mut Vec<Waker>) -> Step {
-        let mut waiting: Vec<Ticket> = self.calls.waiting().chain(self.batches.waiting()).collect();
-        waiting.sort_unstable();
-        for ticket in waiting {
-            let error = self.session.fail(ticket, &error);
-            if let Some(error) = self.calls.fail(ticket, error, woken) {
-                self.batches.fail(ticket, error, woken);
-            }
-        }
+        self.fail_all(Kind::CALL, &error, woken);
+        self.fail_all(Kind::BATCH, &error, woken);
         woken.extend(self.room.take());
         if let CallError::Short { .. } = error {
             return Step::Pause;
@@ -190,6 +184,15 @@ impl<S: Service> State<S> {
         woken.extend(self.flushes.drain(..).map(|flush| flush.waker));
         self.over = Some(error);
         Step::Over
+    }
+
+    fn fail_all<R>(&mut self, kind: &Kind<S, R>, error: &CallError, woken: &mut Vec<Waker>) {
+        let mut waiting: Vec<Ticket> = (kind.waiters)(self).waiting().collect();
+        waiting.sort_unstable();
+        for ticket in waiting {
+            let error = self.session.fail(ticket, error);
+            (kind.waiters)(self).hand_on(ticket, Err(error), woken);
+        }
     }
 
     /// Handles the end of the runtime or of the driver's task.
