@@ -235,7 +235,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Result<(), CallError> {
-        let (builder, room) = self.shared.lock().session.packing();
+        let (builder, room) = self.shared.lock().session.packing_one_record();
         let mut packed = Packed::new::<S>(builder, room, requests);
         let sent = self.post_by(|session| session.post_packed(&mut packed)).await;
         let left_out = packed.left_out();
@@ -338,7 +338,7 @@ where
         requests: impl IntoIterator<Item = &'r S::Request>,
         mut limit: Limit,
     ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
-        let (builder, room) = self.shared.lock().session.packing();
+        let (builder, room) = self.shared.lock().session.packing_one_record();
         let mut packed = Packed::new::<S>(builder, room, requests);
         let send = |state: &mut State<S>| state.send_batch(&mut packed, self.backpressure);
         let sent = self.send(send, &mut limit).await;

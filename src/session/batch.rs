@@ -23,26 +23,18 @@ pub(crate) struct Room {
 /// A batch ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Packed {
-    batch: Box<BatchBuilder>,
-    shape: Shape,
+    pub(super) batch: Box<BatchBuilder>,
+    pub(super) shape: Shape,
     most: usize,
     /// Requests above the item limit.
     surplus: usize,
-}
-
-/// The answers to a batch that was sent, not parsed yet.
-#[cfg(feature = "tokio")]
-#[derive(Debug)]
-pub(crate) struct ArrivedBatch {
-    bytes: Vec<u8>,
-    shape: Shape,
 }
 
 /// A batch that was sent.
 #[derive(Debug)]
 pub(super) struct SentBatch {
     pub(super) ticket: Ticket,
-    shape: Shape,
+    pub(super) shape: Shape,
 }
 
 /// Which requests of a batch were sent.
@@ -130,29 +122,13 @@ impl<S: Service> Session<S> {
         self.replies(answer, shape)
     }
 
-    /// Like `open_batch`, for callers that cannot borrow from the session: moves or copies the answers out of it.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn try_arrived_batch(
-        &mut self,
-    ) -> Result<Option<Answered<ArrivedBatch>>, CallError> {
-        let Some((ticket, checked)) = self.next_batch()? else { return self.nothing() };
-        let arrived = checked.and_then(|(answer, shape)| self.arrived(answer, shape));
-        Ok(Some((ticket, arrived)))
-    }
-
     /// Returns the next answer to a batch; an error is already counted.
-    fn next_batch(&mut self) -> Result<Option<Answered<(Answer, Shape)>>, CallError> {
+    pub(super) fn next_batch(&mut self) -> Result<Option<Answered<(Answer, Shape)>>, CallError> {
         let Some(answer) = self.next_of(true)? else { return Ok(None) };
         let ticket = answer.reply.ticket;
         let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();
         let shape = at.and_then(|at| self.batches.remove(at)).map(|batch| batch.shape);
-        let checked = match self.check(&answer) {
-            Ok(()) => Ok((answer, shape.unwrap_or_default())),
-            Err(error) => {
-                self.count_answer(ticket, Some(&error));
-                Err(error)
-            }
-        };
+        let checked = self.checked(answer).map(|answer| (answer, shape.unwrap_or_default()));
         Ok(Some((ticket, checked)))
     }
 
@@ -175,49 +151,17 @@ impl<S: Service> Session<S> {
         requests: impl IntoIterator<Item = &'r S::Request>,
         send: impl FnOnce(&mut Self, Result<Outgoing<'_>, CallError>) -> T,
     ) -> (Shape, T) {
-        let room = Room { bytes: self.drive.end().lanes().max_message(), items: self.max_batch };
-        let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
+        let (batch, room) = self.packing(self.drive.end().lanes().max_message());
         let mut packed = Packed::new::<S>(batch, room, requests);
         let sent = send(self, packed.outgoing());
         self.batch = Some(packed.batch);
         (packed.shape, sent)
     }
 
-    /// Returns the arguments of [`Packed::new`] other than the requests, for a batch sent as one record.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, Room) {
+    /// Returns the arguments of [`Packed::new`] other than the requests, for a batch of at most this many bytes.
+    pub(super) fn packing(&mut self, bytes: u64) -> (Box<BatchBuilder>, Room) {
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
-        let lanes = self.drive.end().lanes();
-        let bytes = lanes.max_message().min(lanes.max_payload() as u64);
         (batch, Room { bytes, items: self.max_batch })
-    }
-
-    /// Sends a batch if there is room for it now; [`Session::try_arrived_batch`] returns its answers.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn submit_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
-        let ticket = self.submit_now(packed.outgoing()?)?;
-        self.batches.push_back(SentBatch { ticket, shape: std::mem::take(&mut packed.shape) });
-        Ok(ticket)
-    }
-
-    /// Returns the buffers for reuse.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn unpack(&mut self, packed: Packed) {
-        self.batch = Some(packed.batch);
-    }
-
-    #[cfg(feature = "tokio")]
-    fn arrived(&mut self, answer: Answer, shape: Shape) -> Result<ArrivedBatch, CallError> {
-        let Answer { reply, body } = answer;
-        let bytes = match body {
-            Body::Inbox => self.inbox.get(..reply.len).unwrap_or_default().to_vec(),
-            Body::Own(bytes) => bytes,
-            Body::Mapped(_, map) => map.to_vec(),
-            Body::Lost(shortage) => return Err(lost(shortage)),
-        };
-        let error = view(&bytes, &shape).err();
-        self.count_answer(reply.ticket, error.as_ref());
-        error.map_or(Ok(ArrivedBatch { bytes, shape }), Err)
     }
 
     /// Returns the answers where they arrived, counted as one answer.
@@ -292,12 +236,6 @@ impl Shape {
 }
 
 impl Packed {
-    /// Returns why the first request was left out, if one was.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn left_out(&self) -> Option<CallError> {
-        self.shape.left_out()
-    }
-
     /// Assembles a batch. Leaves out requests for whose bytes there is no room; with too many items, the batch cannot
     /// be sent.
     pub(crate) fn new<'r, S: Service>(
@@ -329,18 +267,7 @@ impl Packed {
     }
 }
 
-#[cfg(feature = "tokio")]
-impl ArrivedBatch {
-    /// Adds one answer per request, in request order.
-    #[allow(clippy::type_complexity, reason = "how the batch went, and each of its items")]
-    pub(crate) fn open<S: Service>(
-        self,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
-        Ok(replies::<S>(&self.bytes, self.shape)?.collect())
-    }
-}
-
-fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> {
+pub(super) fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> {
     let malformed = |why| Malformed::new(0, bytes.len(), why);
     let view = BatchView::parse(bytes).map_err(|_| malformed("not a batch"))?;
     if view.len() != shape.sent {
@@ -349,7 +276,7 @@ fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> 
     Ok(view)
 }
 
-fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
+pub(super) fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
     let view = view(bytes, &shape)?;
     Ok(Replies::new(&view, shape.left_out))
 }

@@ -12,15 +12,16 @@ mod snapshots;
 mod tasks;
 
 pub use backpressure::{Backpressure, WithBackpressure};
-#[cfg(feature = "tokio")]
-pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
 pub use raw::Raw;
 pub use replies::Replies;
 pub(crate) use snapshots::Fetched;
 use snapshots::Published;
 #[cfg(feature = "tokio")]
-pub(crate) use tasks::Replied;
+pub(crate) use {
+    batch::Packed,
+    tasks::{ArrivedBatch, Replied},
+};
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -494,13 +495,6 @@ impl<S: Service> Session<S> {
 
     pub(crate) fn link(&self) -> &Link {
         self.drive.port()
-    }
-
-    /// Gives up a request because of the error that ended all of them, and returns its own error.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
-        self.batches.retain(|batch| batch.ticket != ticket);
-        self.give_up(ticket, error)
     }
 
     /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call

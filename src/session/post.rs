@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use bellwire_core::Deadline;
-#[cfg(feature = "tokio")]
-use bellwire_core::call::Ticket;
 
-#[cfg(feature = "tokio")]
-use super::Packed;
 use super::{Outgoing, Session};
 use crate::transport::prelude::*;
 use crate::{CallError, Service};
@@ -117,41 +113,5 @@ impl<S: Service> Session<S> {
         let mut until = Deadline::within(self.timeout);
         let sent = self.submit_waiting(request.one_way(), &mut until);
         sent.map(|_| ()).map_err(|error| self.unsent(error))
-    }
-
-    /// Posts a request if there is room for it now.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn post_now(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        let ticket = match self.write::<true>(request) {
-            Ok(ticket) => ticket,
-            Err(unwritten) => self.with_encoded(request, |session, request| {
-                Ok(session.push_unwritten(request.one_way(), unwritten)?)
-            })?,
-        };
-        self.publish();
-        Ok(ticket)
-    }
-
-    /// Posts the bytes of a request if there is room for it now.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn post_bytes_now(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
-        Ok(self.submit_now(Outgoing::from(request).one_way())?)
-    }
-
-    /// Posts a batch if there is room for it now.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn post_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
-        Ok(self.submit_now(packed.outgoing()?.one_way())?)
-    }
-
-    /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::as_fd`] also becomes readable when
-    /// everything before `position` was taken.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn arm_for_consumed(
-        &mut self,
-        position: u64,
-        room: bool,
-    ) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm_for_consumed(position, room))
     }
 }

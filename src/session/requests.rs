@@ -47,15 +47,10 @@ impl<S: Service> Session<S> {
         self.write_record::<ONE_WAY, false>(request)
     }
 
-    /// Like [`Session::write`], but writes only a record that is free in the lane as it is: nothing grows, and nothing is observed
-    /// of a request that is not written.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn write_free(&mut self, request: &S::Request) -> Option<Ticket> {
-        self.write_record::<false, true>(request).ok()
-    }
-
+    /// With `ONLY_FREE`, writes only a record that is free in the lane as it is: nothing grows, and nothing is observed of a
+    /// request that is not written.
     #[inline]
-    fn write_record<const ONE_WAY: bool, const ONLY_FREE: bool>(
+    pub(super) fn write_record<const ONE_WAY: bool, const ONLY_FREE: bool>(
         &mut self,
         request: &S::Request,
     ) -> Result<Ticket, Unwritten> {
