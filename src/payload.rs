@@ -53,16 +53,10 @@ enum Body {
     Mapped(Arc<SnapshotMap>),
 }
 
-/// A memfd that was built here, and how this process reads it once it does.
+/// A memfd that was built here, and as what this process reads it once it does: mapped, or a copy where mapping it failed.
 struct Sealed {
     snapshot: Snapshot,
-    read: OnceLock<Read>,
-}
-
-enum Read {
-    Mapped(SnapshotMap),
-    /// Mapping it failed.
-    Copied(Vec<u8>),
+    read: OnceLock<Payload>,
 }
 
 /// The first `len` bytes of a vector that is kept for reuse when dropped.
@@ -206,15 +200,11 @@ fn kept() -> MutexGuard<'static, Vec<Vec<u8>>> {
 impl Sealed {
     /// Maps the memfd at the first access: a process that only sends it never does.
     fn bytes(&self) -> &[u8] {
-        let read = self.read.get_or_init(|| match self.snapshot.map() {
-            Ok(map) => Read::Mapped(map),
+        self.read.get_or_init(|| match self.snapshot.map() {
+            Ok(map) => Payload::mapped(map),
             // Reading a sealed memfd of this process does not fail.
-            Err(_) => Read::Copied(self.snapshot.to_vec().unwrap_or_default()),
-        });
-        match read {
-            Read::Mapped(map) => map,
-            Read::Copied(bytes) => bytes,
-        }
+            Err(_) => self.snapshot.to_vec().unwrap_or_default().into(),
+        })
     }
 }
 
