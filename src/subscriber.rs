@@ -478,19 +478,16 @@ impl<E: Event> Subscriber<E> {
     /// Sleeps until there may be more to do. Fails when another thread cancelled.
     fn sleep(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waits_for_ring = self.next_ring.is_some() || !self.is_following;
-        if self.client.has_pending_reply() {
-            return self.client.wait_pending_reply(until);
-        }
-        let Some(session) = self.client.session() else {
-            return self.client.sleep_until_arrival(until);
-        };
         let began = Os::now();
-        let seen = session.board().generation();
-        // Published since: before the generation that was just loaded.
-        if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_new_records()) {
-            return Ok(());
+        let mut seen = None;
+        if let Some(session) = self.client.session() {
+            seen = Some(session.board().generation());
+            // Published since: before the generation that was just loaded.
+            if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_new_records()) {
+                return Ok(());
+            }
         }
-        if self.client.watch(seen, until)? {
+        if self.client.sleep_until_news(seen, until)? {
             self.spin.parked(Some(nanos(Os::now().since(began))), None);
         }
         Ok(())

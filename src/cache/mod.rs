@@ -204,17 +204,9 @@ impl<T: Snapshot> SnapshotCache<T> {
             if is_new || is_over {
                 return Ok(found);
             }
-            if self.client.has_pending_reply() {
-                // Report that the provider stopped answering when its answer is overdue.
-                let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
-                self.client.wait_pending_reply(earlier(overdue, until))?;
-                continue;
-            }
-            match (self.seen, self.client.open_session()) {
-                (Some(seen), Some(_)) => drop(self.client.watch(seen, until)?),
-                (None, Some(_)) => self.client.sleep(earlier(self.client.next_try(), until))?,
-                (_, None) => self.client.sleep_until_arrival(until)?,
-            }
+            // Report that the provider stopped answering when its answer is overdue.
+            let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
+            self.client.sleep_until_news(self.seen, earlier(overdue, until))?;
         }
     }
 
@@ -359,8 +351,5 @@ impl<T: Snapshot> SnapshotCache<T> {
 
 /// Returns the earlier of two points in time; `None` is never.
 pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
+    one.into_iter().chain(other).min()
 }

@@ -117,7 +117,7 @@ impl<S: Service> Client<S> {
 
     /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Fails when
     /// another thread cancelled. Where the run dir cannot be watched, retries are due from time to time.
-    pub(crate) fn sleep_until_arrival(&mut self, until: Option<Instant>) -> Result<(), CallError> {
+    pub(super) fn sleep_until_arrival(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let is_new = self.arrivals.is_none();
         if is_new {
             self.arrivals = Arrivals::watch(self.run_dir.path()).ok();

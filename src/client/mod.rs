@@ -9,6 +9,7 @@ use bellwire_core::wire::{CloseReason, RefuseCode, Versions};
 use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName, Woken};
 
 use crate::backoff::Backoff;
+use crate::cache::earlier;
 use crate::connect::{Connecting, Progress};
 use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::Event;
@@ -306,12 +307,12 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns when the next connection attempt is due; `None` when it is due now or a session is open.
-    pub(crate) fn next_try(&self) -> Option<Instant> {
+    fn next_try(&self) -> Option<Instant> {
         self.backoff.due()
     }
 
     /// Sleeps until `until`. Fails when another thread cancelled.
-    pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<(), CallError> {
+    fn sleep(&self, until: Option<Instant>) -> Result<(), CallError> {
         let _ = self.cancel.wait_or_bell(None, until);
         self.check_cancel()
     }
@@ -348,10 +349,23 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Parks on the board until something after `seen` is published, the session is over, or until `until`. Returns whether
-    /// the provider woke this thread. Fails when another thread cancelled.
-    pub(crate) fn watch(&self, seen: u64, until: Option<Instant>) -> Result<bool, CallError> {
-        let Some(session) = self.open_session() else { return Ok(false) };
+    /// Sleeps until there may be something to read after the generation `seen`: until the provider answers if it owes an answer,
+    /// publishes, or ends; without a session, until one may have come up; `until` at most. Returns whether the provider woke
+    /// this thread at its board. Fails when another thread cancelled.
+    pub(crate) fn sleep_until_news(
+        &mut self,
+        seen: Option<u64>,
+        until: Option<Instant>,
+    ) -> Result<bool, CallError> {
+        if self.has_pending_reply() {
+            return self.wait_pending_reply(until).map(|()| false);
+        }
+        let Some(session) = self.open_session() else {
+            return self.sleep_until_arrival(until).map(|()| false);
+        };
+        let Some(seen) = seen else {
+            return self.sleep(earlier(self.next_try(), until)).map(|()| false);
+        };
         let woken = session.board().watch(session.link(), seen, until);
         if woken == Woken::Cancelled {
             session.link().take_cancel();
