@@ -105,7 +105,12 @@ where
         limit: Duration,
     ) -> Result<S::Response, CallError> {
         let until = Limit::within(limit).resolve();
-        self.exchange(request, until).await.map_err(|error| self.close_if_stalled(error))
+        let session = self.connect_until(until).await?;
+        let answer = session.exchange(request, Limit::until(until)).await;
+        let Err(error) = answer else { return answer };
+        let successor = self.successor(&session, error, until).await?;
+        let answer = successor.exchange(request, Limit::until(until)).await;
+        answer.map_err(|error| self.close_if_stalled(error))
     }
 
     /// Calls with many requests in one message, like [`AsyncSession::call_batch`], at most for the configured time,
@@ -137,7 +142,12 @@ where
         limit: Duration,
     ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         let until = Limit::within(limit).resolve();
-        self.exchange_batch(requests, until).await.map_err(|error| self.close_if_stalled(error))
+        let session = self.connect_until(until).await?;
+        let answers = session.exchange_batch(requests.clone(), Limit::until(until)).await;
+        let Err(error) = answers else { return answers };
+        let successor = self.successor(&session, error, until).await?;
+        let answers = successor.exchange_batch(requests, Limit::until(until)).await;
+        answers.map_err(|error| self.close_if_stalled(error))
     }
 
     /// Returns the open session. Opens one if there is none, waiting for the provider's answers but not for an absent
@@ -215,48 +225,30 @@ where
         self.opening.try_lock().map_or(State::Connecting, |client| client.state())
     }
 
-    async fn exchange(
-        &self,
-        request: &S::Request,
-        until: Instant,
-    ) -> Result<S::Response, CallError> {
-        let session = self.connect_until(until).await?;
-        match session.exchange(request, Limit::until(until)).await {
-            Err(error) if error.is_session_fatal() => {
-                let session = self.successor(&session, error, until).await?;
-                session.exchange(request, Limit::until(until)).await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn exchange_batch<'r>(
-        &self,
-        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
-        until: Instant,
-    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
-        let session = self.connect_until(until).await?;
-        match session.exchange_batch(requests.clone(), Limit::until(until)).await {
-            Err(error) if error.is_session_fatal() => {
-                let session = self.successor(&session, error, until).await?;
-                session.exchange_batch(requests, Limit::until(until)).await
-            }
-            answers => answers,
-        }
-    }
-
-    /// Returns the session for a retry after one that ended; the error if no retry is allowed or possible.
+    /// Returns the session in which a request that failed so in `lost` is sent again; the error if it is not.
     async fn successor(
         &self,
         lost: &AsyncSession<S>,
         error: CallError,
         until: Instant,
     ) -> Result<AsyncSession<S>, CallError> {
-        self.lose(lost);
+        if !error.is_session_fatal() {
+            return Err(self.close_if_stalled(error));
+        }
+        self.lock().take_if(|session| session.is(lost));
         if !self.contract.may_repeat(&error) {
             return Err(error);
         }
         self.connect_until(until).await.map_err(|_| error)
+    }
+
+    /// After a call that ended at its deadline, closes the session if its provider has taken nothing for longer than
+    /// configured.
+    fn close_if_stalled(&self, error: CallError) -> CallError {
+        if let CallError::Deadline { .. } = error {
+            self.lock().take_if(|session| session.is_peer_stalled());
+        }
+        error
     }
 
     async fn connect_until(&self, until: Instant) -> Result<AsyncSession<S>, CallError> {
@@ -273,19 +265,6 @@ where
             *session = None;
         }
         session.clone()
-    }
-
-    fn lose(&self, lost: &AsyncSession<S>) {
-        self.lock().take_if(|session| session.is(lost));
-    }
-
-    /// After a call that ended at its deadline, closes the session if its provider has taken nothing for longer than
-    /// configured.
-    fn close_if_stalled(&self, error: CallError) -> CallError {
-        if let CallError::Deadline { .. } = error {
-            self.lock().take_if(|session| session.is_peer_stalled());
-        }
-        error
     }
 
     /// No code that holds this lock can panic during a change.
