@@ -426,16 +426,12 @@ impl<S: Service> Client<S> {
         self.check_owner()?;
         self.advance(Os::now());
         match std::mem::replace(&mut self.phase, Phase::Without(None)) {
-            Phase::Ready(session) => Ok(Some(*session)),
-            Phase::Without(error) => {
-                let why = self.no_session(error.as_ref());
-                self.phase = Phase::Without(error);
-                Err(why)
-            }
-            connecting => {
-                self.phase = connecting;
-                Ok(None)
-            }
+            Phase::Ready(session) => return Ok(Some(*session)),
+            phase => self.phase = phase,
+        }
+        match &self.phase {
+            Phase::Without(error) => Err(self.no_session(error.as_ref())),
+            _ => Ok(None),
         }
     }
 
@@ -445,14 +441,6 @@ impl<S: Service> Client<S> {
         self.open_session().map(|_| self.left)
     }
 
-    /// Drops a session whose provider is overloaded, and schedules a retry.
-    fn defer(&mut self) {
-        let deferrals = self.deferrals.saturating_add(1);
-        self.lost();
-        self.deferrals = deferrals;
-        self.backoff.failed(Os::now());
-    }
-
     /// Drops a session that failed so, if it is over or its provider declined: that is stopping or overloaded, and nothing on
     /// the board will signal when to retry.
     ///
@@ -460,7 +448,12 @@ impl<S: Service> Client<S> {
     /// Returns any other error.
     pub(crate) fn leave_after(&mut self, error: CallError) -> Result<(), CallError> {
         match error {
-            CallError::Declined { .. } => self.defer(),
+            CallError::Declined { .. } => {
+                let deferrals = self.deferrals.saturating_add(1);
+                self.lost();
+                self.deferrals = deferrals;
+                self.backoff.failed(Os::now());
+            }
             CallError::PeerGone { .. } | CallError::Closed { .. } => self.lost(),
             CallError::ProtocolViolation(_) => {
                 self.lost();
@@ -498,17 +491,14 @@ impl<S: Service> Client<S> {
     /// Takes one step. Blocks only while the provider's backlog is full, until `patience`.
     fn advance(&mut self, patience: Instant) {
         let now = Os::now();
+        match self.phase {
+            Phase::Ready(_) => return,
+            Phase::Without(_) if !self.backoff.is_due(now) => return,
+            _ => {}
+        }
         let progress = match std::mem::replace(&mut self.phase, Phase::Without(None)) {
-            Phase::Ready(session) => {
-                self.phase = Phase::Ready(session);
-                return;
-            }
-            Phase::Without(error) if !self.backoff.is_due(now) => {
-                self.phase = Phase::Without(error);
-                return;
-            }
             Phase::Connecting(connecting) => connecting.advance(),
-            Phase::Without(_) => self.dial(patience).and_then(Connecting::advance),
+            _ => self.dial(patience).and_then(Connecting::advance),
         };
         let progress = match progress {
             // Whoever listened stops, or was killed: its successor may listen already.
