@@ -226,9 +226,7 @@ impl CallError {
             }
         }
     }
-}
 
-impl CallError {
     /// Returns whether every further call on the session fails too.
     pub(crate) fn is_session_fatal(&self) -> bool {
         matches!(self, Self::PeerGone { .. } | Self::Closed { .. } | Self::ProtocolViolation(_))

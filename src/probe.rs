@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use bellwire_core::ServiceName;
 use bellwire_core::lane::LaneStats;
-use bellwire_core::wire::{CloseReason, RefuseCode};
+use bellwire_core::wire::RefuseCode;
 
 use crate::connect::Connecting;
 use crate::transport::{Os, prelude::*};
-use crate::{ClientConfig, ConnectError, RunDir};
+use crate::{ClientConfig, ConnectError, Dynamic, RunDir, Service, Session, SessionStats};
 
 /// The result of a [`probe`].
 ///
@@ -55,6 +55,14 @@ pub struct Terms {
     pub generation: u64,
 }
 
+impl Terms {
+    pub(crate) fn of<S: Service>(session: &Session<S>) -> Self {
+        let SessionStats { requests, answers, .. } = session.stats();
+        let (max_request, generation) = (session.max_request(), session.board().generation());
+        Self { requests, answers, max_request, generation }
+    }
+}
+
 /// Opens a session with a service without knowing its types, and closes it: one complete handshake, with the memory
 /// of both ends. A refusal counts as an answer: the provider is alive.
 ///
@@ -72,16 +80,13 @@ pub fn probe(
     let pid = connecting.provider_pid();
     let opened = connecting.finish();
     let took = Os::now().since(begun);
-    let mut opened = match opened {
+    match opened {
         Err(ConnectError::Refused { code, reason }) => {
-            return Ok(Probe { took, pid, refused: Some((code, reason)), terms: None });
+            Ok(Probe { took, pid, refused: Some((code, reason)), terms: None })
         }
-        opened => opened?,
-    };
-    let [requests, answers] = opened.drive.lane_stats();
-    let max_request = opened.drive.end().lanes().max_message();
-    let generation = opened.board.generation();
-    opened.drive.close(CloseReason::Normal);
-    let terms = Terms { requests, answers, max_request, generation };
-    Ok(Probe { took, pid, refused: None, terms: Some(terms) })
+        opened => {
+            let terms = Terms::of(&Session::<Dynamic>::new(opened?, config));
+            Ok(Probe { took, pid, refused: None, terms: Some(terms) })
+        }
+    }
 }

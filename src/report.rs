@@ -10,7 +10,7 @@ use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*};
 use crate::{
     CallError, ClientConfig, ConnectError, ErrorKind, IncidentCounts, IncidentKind, Malformed,
-    Message, RunDir, ServerConfig, Service, Session, SessionStats, Terms, UserIncidents,
+    Message, RunDir, ServerConfig, Service, Session, Terms, UserIncidents,
 };
 
 /// The layouts of a report: the second appends the incidents, for an observer that requests it.
@@ -172,10 +172,7 @@ impl StatsClient {
 
     /// Returns the initial terms of a session with this service.
     pub fn terms(&self) -> Terms {
-        let SessionStats { requests, answers, .. } = self.session.stats();
-        let (max_request, generation) =
-            (self.session.max_request(), self.session.board().generation());
-        Terms { requests, answers, max_request, generation }
+        Terms::of(&self.session)
     }
 }
 
