@@ -1,5 +1,6 @@
 use std::io;
 use std::marker::PhantomData;
+use std::task::Poll;
 use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
@@ -10,7 +11,6 @@ use crate::broadcast::PeerRing;
 use crate::cache::LivenessCheck;
 use crate::event::{Event, LONGEST};
 use crate::publication::limits_for;
-use crate::session::Fetched;
 use crate::trace::delivery::{ReaderTrace, Transfer};
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
@@ -421,10 +421,10 @@ impl<E: Event> Subscriber<E> {
         let Some(number) = self.next_ring.or(named) else { return Ok(()) };
         let ended = session.ring().filter(|_| self.next_ring.is_some()).map(|ring| ring.number());
         let ring = match session.try_ring(number)? {
-            Fetched::Found(ring) => ring,
-            Fetched::Awaited => return Ok(()),
+            Poll::Ready(Some(ring)) => ring,
+            Poll::Pending => return Ok(()),
             // The provider lacked something to pass it: in a session to come, it may not.
-            Fetched::Nothing => return Err(CallError::Declined { status: Status::Busy }),
+            Poll::Ready(None) => return Err(CallError::Declined { status: Status::Busy }),
         };
         if ended == Some(ring.number()) {
             let fault = PeerFault::Memory { what: "a ring", why: "it has ended" };

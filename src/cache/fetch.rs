@@ -1,13 +1,13 @@
 //! Taking a newer snapshot: what changed, a copy out of the broadcast ring, or memory of its own.
 
 use std::sync::OnceLock;
+use std::task::{Poll, ready};
 
 use bellwire_core::Instant;
 
 use super::held::{Bytes, HeldSnapshot, Source};
 use super::{RefreshError, Refreshed, SnapshotCache};
 use crate::publisher::Snapshot;
-use crate::session::Fetched;
 use crate::trace::delivery::Transfer;
 use crate::transport::{Os, prelude::*};
 use crate::{CallError, Malformed, Session, State};
@@ -53,18 +53,16 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
         // The first time, and when there is another one.
         let fetched = match self.map_ring() {
-            Ok(Fetched::Awaited) => Ok(Fetched::Awaited),
-            Ok(found) => {
-                if let (Fetched::Found(()), Some(taken)) =
-                    (found, self.take_from_ring().transpose())
-                {
+            Poll::Ready(Ok(is_mapped)) => {
+                if let (true, Some(taken)) = (is_mapped, self.take_from_ring().transpose()) {
                     return taken;
                 }
                 self.fetch_by_call()
             }
-            Err(error) => Err(error),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
         };
-        if let Ok(Fetched::Nothing) = fetched {
+        if let Poll::Ready(Ok(None)) = fetched {
             self.seen = Some(generation);
         }
         self.apply(fetched)
@@ -77,19 +75,19 @@ impl<T: Snapshot> SnapshotCache<T> {
             Ok(false) => self.copy_newest(),
             Err(error) => Err(error),
         };
-        copied.transpose().map(|copied| self.apply(copied.map(Fetched::Found))).transpose()
+        copied.transpose().map(|copied| self.apply(Poll::Ready(copied.map(Some)))).transpose()
     }
 
     /// Takes what was fetched, or handles why nothing was.
     fn apply(
         &mut self,
-        fetched: Result<Fetched<(u64, Bytes)>, CallError>,
+        fetched: Poll<Result<Option<(u64, Bytes)>, CallError>>,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         match fetched {
-            Ok(Fetched::Found(found)) => self.take(found),
-            Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
-            Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
-            Err(error) => {
+            Poll::Ready(Ok(Some(found))) => self.take(found),
+            Poll::Ready(Ok(None)) => Ok(Refreshed::Empty),
+            Poll::Pending => Ok(Refreshed::Pending),
+            Poll::Ready(Err(error)) => {
                 self.client.leave_after(error)?;
                 self.seen = None;
                 Ok(Refreshed::Unavailable)
@@ -148,21 +146,21 @@ impl<T: Snapshot> SnapshotCache<T> {
         Ok(Some((generation, Bytes::Copied(std::mem::take(&mut self.spare), len))))
     }
 
-    /// Has the ring mapped that the board names.
-    fn map_ring(&mut self) -> Result<Fetched<()>, CallError> {
-        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
-        let named = session.board().ring();
-        let Some(ring) = named else { return Ok(Fetched::Nothing) };
-        session.try_ring(ring.number)?.try_map(|_| Ok(()))
+    /// Has the ring mapped that the board names. Returns whether it is.
+    fn map_ring(&mut self) -> Poll<Result<bool, CallError>> {
+        let Some(session) = self.client.session() else { return Poll::Pending };
+        let Some(ring) = session.board().ring() else { return Poll::Ready(Ok(false)) };
+        session.try_ring(ring.number).map_ok(|ring| ring.is_some())
     }
 
     /// Takes the newest snapshot in memory of its own.
-    fn fetch_by_call(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
-        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
-        session.try_fetch(T::MAX_LEN)?.try_map(|(generation, map)| {
-            self.trace.takes(generation, Transfer::Mapped);
-            Ok((generation, Bytes::Mapped(map)))
-        })
+    fn fetch_by_call(&mut self) -> Poll<Result<Option<(u64, Bytes)>, CallError>> {
+        let Some(session) = self.client.session() else { return Poll::Pending };
+        let Some((generation, map)) = ready!(session.try_fetch(T::MAX_LEN)?) else {
+            return Poll::Ready(Ok(None));
+        };
+        self.trace.takes(generation, Transfer::Mapped);
+        Poll::Ready(Ok(Some((generation, Bytes::Mapped(map)))))
     }
 
     fn take(

@@ -15,7 +15,6 @@ pub use backpressure::{Backpressure, WithBackpressure};
 pub(crate) use batch::{decode_together, write_together};
 pub use raw::Raw;
 pub use replies::Replies;
-pub(crate) use snapshots::Fetched;
 use snapshots::Published;
 #[cfg(feature = "tokio")]
 pub(crate) use {

@@ -1,5 +1,7 @@
 //! Fetches what a provider has published: its broadcast ring, and the newest snapshot; and asks to be rung for news.
 
+use std::task::{Poll, ready};
+
 use bellwire_core::broadcast::Received;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::resize::FollowError;
@@ -40,58 +42,39 @@ enum Request {
     Ring(u32),
 }
 
-/// The outcome of a request.
-#[derive(Debug)]
-pub(crate) enum Fetched<T> {
-    /// The provider has not answered yet: the request stays in flight.
-    Awaited,
-    /// There is none, or none for this session.
-    Nothing,
-    Found(T),
-}
-
-impl<T> Fetched<T> {
-    pub(crate) fn try_map<U, E>(self, to: impl FnOnce(T) -> Result<U, E>) -> Result<Fetched<U>, E> {
-        Ok(match self {
-            Self::Awaited => Fetched::Awaited,
-            Self::Nothing => Fetched::Nothing,
-            Self::Found(found) => Fetched::Found(to(found)?),
-        })
-    }
-}
-
 impl<S: Service> Session<S> {
-    /// Takes the answer to the request for the newest snapshot, its generation and its memory; if there is none in flight, sends
-    /// it. Never waits.
+    /// Takes the answer to the request for the newest snapshot, its generation and its memory, if there is one; if no request is
+    /// in flight, sends it. Pending while the provider has not answered.
     pub(crate) fn try_fetch(
         &mut self,
         max: usize,
-    ) -> Result<Fetched<(u64, SnapshotMap)>, CallError> {
-        self.try_ask(Request::Newest)?.try_map(|answer| self.attached(answer, max))
+    ) -> Poll<Result<Option<(u64, SnapshotMap)>, CallError>> {
+        let answer = ready!(self.try_ask(Request::Newest)?);
+        Poll::Ready(answer.map(|answer| self.attached(answer, max)).transpose())
     }
 
-    /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Nothing if this
-    /// session does not get it. Never waits.
-    pub(crate) fn try_ring(&mut self, number: u32) -> Result<Fetched<&mut PeerRing>, CallError> {
+    /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. `None` if this
+    /// session does not get it; pending while the provider has not answered.
+    pub(crate) fn try_ring(
+        &mut self,
+        number: u32,
+    ) -> Poll<Result<Option<&mut PeerRing>, CallError>> {
         let is_mapped = |ring: &PeerRing| ring.number() == number;
         if !self.published.ring.as_ref().is_some_and(is_mapped) {
             if self.published.denied == number {
-                return Ok(Fetched::Nothing);
+                return Poll::Ready(Ok(None));
             }
-            let has_come = match self.try_ask(Request::Ring(number))? {
-                Fetched::Awaited => return Ok(Fetched::Awaited),
-                Fetched::Found(answer) => {
-                    self.count_answer(answer.reply.ticket, None);
-                    matches!(answer.body, Body::Inbox | Body::Own(_))
-                }
-                Fetched::Nothing => false,
-            };
+            let answer = ready!(self.try_ask(Request::Ring(number))?);
+            let has_come = answer.is_some_and(|answer| {
+                self.count_answer(answer.reply.ticket, None);
+                matches!(answer.body, Body::Inbox | Body::Own(_))
+            });
             if !has_come {
                 self.published.denied = number;
-                return Ok(Fetched::Nothing);
+                return Poll::Ready(Ok(None));
             }
         }
-        Ok(self.published.ring.as_mut().map_or(Fetched::Nothing, Fetched::Found))
+        Poll::Ready(Ok(self.published.ring.as_mut()))
     }
 
     /// Returns the ring that is mapped.
@@ -219,30 +202,31 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// Takes the answer to the request in flight, or sends one of this kind.
-    fn try_ask(&mut self, kind: Request) -> Result<Fetched<Answer>, CallError> {
+    /// Takes the answer to the request in flight, or sends one of this kind. `None` if the provider has none.
+    fn try_ask(&mut self, kind: Request) -> Poll<Result<Option<Answer>, CallError>> {
         loop {
             let (asked, ticket) = match self.published.asked {
                 Some((asked, ticket, _)) => (asked, ticket),
                 None => match self.ask(kind) {
-                    Err(CallError::WouldBlock) => return Ok(Fetched::Awaited),
+                    Err(CallError::WouldBlock) => return Poll::Pending,
                     asked => (kind, asked?),
                 },
             };
             let Some(answer) = self.take_answer(ticket)? else {
-                return Ok(self.nothing()?.unwrap_or(Fetched::Awaited));
+                self.nothing::<()>()?;
+                return Poll::Pending;
             };
             self.published.asked = None;
             if asked != kind {
                 self.count_answer(answer.reply.ticket, None);
                 continue;
             }
-            return match self.checked(answer) {
-                Err(CallError::Declined { status: Status::NotYet }) => Ok(Fetched::Nothing),
+            return Poll::Ready(match self.checked(answer) {
+                Err(CallError::Declined { status: Status::NotYet }) => Ok(None),
                 // A provider that cannot pass its ring still passes snapshots.
-                Err(CallError::Declined { .. }) if kind != Request::Newest => Ok(Fetched::Nothing),
-                answer => answer.map(Fetched::Found),
-            };
+                Err(CallError::Declined { .. }) if kind != Request::Newest => Ok(None),
+                answer => answer.map(Some),
+            });
         }
     }
 
@@ -290,8 +274,7 @@ impl<S: Service> Session<S> {
             Request::Newest => self.submit_now(Outgoing::from(&[][..])),
             Request::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),
         };
-        let sent = sent.map_err(CallError::from);
-        let ticket = sent.map_err(|error| self.unsent(error))?;
+        let ticket = sent.map_err(|failed| self.unsent(failed.into()))?;
         self.published.asked = Some((kind, ticket, now));
         Ok(ticket)
     }
