@@ -214,7 +214,7 @@ where
     /// Like [`Session::post`]; [`CallError::Cancelled`] when the runtime in which the session was opened has ended. No
     /// handler runs for the request.
     pub async fn post(&self, request: &S::Request) -> Result<(), CallError> {
-        self.post_by(|session| session.post_now(request)).await
+        self.post_by(|session| session.send_now::<true>(request)).await
     }
 
     /// Posts the bytes of a request like [`AsyncSession::post`]: for callers that already have them.
@@ -315,7 +315,8 @@ where
         let (ticket, was_polled) = match begun.await {
             Some(ticket) => (ticket, true),
             None => {
-                let send = |state: &mut State<S>| state.send(request, self.backpressure);
+                let send = |session: &mut Session<S>| session.send_now::<false>(request);
+                let send = |state: &mut State<S>| state.send(Kind::CALL, self.backpressure, send);
                 (self.send(send, &mut limit).await?, false)
             }
         };
@@ -340,7 +341,8 @@ where
     ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         let (builder, room) = self.shared.lock().session.packing_one_record();
         let mut packed = Packed::new::<S>(builder, room, requests);
-        let send = |state: &mut State<S>| state.send_batch(&mut packed, self.backpressure);
+        let mut send = |session: &mut Session<S>| session.submit_packed(&mut packed);
+        let send = |state: &mut State<S>| state.send(Kind::BATCH, self.backpressure, &mut send);
         let sent = self.send(send, &mut limit).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;

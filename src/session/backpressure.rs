@@ -6,6 +6,7 @@ use bellwire_core::Deadline;
 use bellwire_core::call::Ticket;
 use bellwire_core::lane::Growth;
 
+use super::requests::Unwritten;
 use super::{Outgoing, Session};
 use crate::{CallError, Service};
 
@@ -129,13 +130,20 @@ impl<S: Service> Session<S> {
         self.drive.end_mut().set_growth(backpressure.growth());
     }
 
-    /// Sends a request without waiting for its answer here.
+    /// Sends a request that was [not written](Session::write), without waiting for its answer here.
     #[inline]
-    pub(super) fn submit_alone(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallError> {
-        match self.backpressure {
-            Backpressure::Wait => self.submit_waiting(request, &mut Deadline::within(self.timeout)),
-            _ => Ok(self.submit_now(request)?),
+    pub(super) fn submit_alone(
+        &mut self,
+        request: Outgoing<'_>,
+        unwritten: Unwritten,
+    ) -> Result<Ticket, CallError> {
+        if self.backpressure == Backpressure::Wait {
+            let mut until = Deadline::within(self.timeout);
+            return self.submit_unwritten(request, unwritten, &mut until);
         }
+        let ticket = self.push_unwritten(request, unwritten)?;
+        self.publish();
+        Ok(ticket)
     }
 
     /// Returns the length in bytes above which a request is sent in parts when its caller waits.

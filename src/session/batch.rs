@@ -3,13 +3,13 @@
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use bellwire_core::LimitOwner;
-use bellwire_core::Port;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
+use bellwire_core::{Deadline, LimitOwner, Port};
 
 use super::replies::{OversizedItem, Replies};
+use super::requests::Unwritten;
 use super::{Answer, Answered, Body, Outgoing, Session, lost, metrics};
 use crate::{CallError, Malformed, Message, Service};
 
@@ -64,10 +64,12 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Result<Replies<'_, S>, CallError> {
-        let timeout = self.timeout;
+        let mut until = Deadline::within(self.timeout);
         let (shape, answer) = self.with_batch(requests, |session, batch| {
-            let batch = batch.inspect_err(|error| session.not_sent(error))?;
-            session.exchange(batch, timeout)
+            let sent = batch.and_then(|batch| session.submit_waiting(batch, &mut until));
+            let ticket = sent.map_err(|error| session.unsent(error))?;
+            let answer = session.await_answer(ticket, &mut until)?;
+            session.checked(answer)
         });
         self.replies(answer?, shape)
     }
@@ -80,8 +82,8 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Result<Ticket, CallError> {
-        let (shape, ticket) =
-            self.with_batch(requests, |session, batch| session.submit_alone(batch?));
+        let (shape, ticket) = self
+            .with_batch(requests, |session, batch| session.submit_alone(batch?, Unwritten::Long));
         let ticket = ticket.map_err(|error| self.unsent(error))?;
         self.batches.push_back(SentBatch { ticket, shape });
         Ok(ticket)

@@ -5,9 +5,8 @@ use bellwire_core::counters::Outcome;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed};
-use std::time::Duration;
 
-use super::{Answer, Body, Outgoing, Session, check, lost};
+use super::{Answer, Body, Session, check, lost};
 use crate::connect::Driver;
 use crate::transport::prelude::*;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
@@ -30,20 +29,6 @@ impl<S: Service> Session<S> {
             Ok(None) => Ok(None),
             Err(failed) => Err(self.given_up(ticket, failed)),
         }
-    }
-
-    /// Sends a request and waits for its answer, which is no error: count it once it was read.
-    #[inline]
-    pub(super) fn exchange(
-        &mut self,
-        request: Outgoing<'_>,
-        timeout: Duration,
-    ) -> Result<Answer, CallError> {
-        let until = &mut Deadline::within(timeout);
-        let sent = self.submit_waiting(request, until);
-        let ticket = sent.map_err(|error| self.unsent(error))?;
-        let answer = self.await_answer(ticket, until)?;
-        self.checked(answer)
     }
 
     /// Checks that an answer is no error; errors are counted here.

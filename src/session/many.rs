@@ -57,17 +57,7 @@ impl<S: Service> Session<S> {
                 let Some((number, request)) = next.take().or_else(|| requests.next()) else {
                     break;
                 };
-                let unwritten = match self.write::<false>(request) {
-                    Ok(ticket) => {
-                        in_flight.push_back((ticket, number));
-                        continue;
-                    }
-                    Err(unwritten) => unwritten,
-                };
-                let sent = self.with_encoded(request, |session, bytes| {
-                    Ok(session.push_unwritten(bytes, unwritten))
-                });
-                match sent? {
+                match self.write_now::<false>(request) {
                     Ok(ticket) => in_flight.push_back((ticket, number)),
                     Err(CallFailed::Submit(
                         SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,

@@ -52,30 +52,15 @@ impl<S: Service> Session<S> {
 
     /// Counts a written request.
     #[inline]
-    pub(super) fn sent(&mut self, ticket: Ticket) {
+    pub(super) fn sent(&mut self, ticket: Ticket, one_way: bool) {
         let (parks, port) = (self.drive.parks(), self.drive.port());
-        self.calls.sent(port.own(), ticket.id(), parks, || port.now());
-        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
-            self.record_size();
-        }
-    }
-
-    /// Counts a one-way request.
-    #[inline]
-    pub(super) fn posted(&mut self) -> Ticket {
-        self.calls.posted(self.drive.port().own());
-        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
-            self.record_size();
-        }
-        Ticket::ONE_WAY
-    }
-
-    /// Counts a written request of either kind.
-    pub(super) fn count_sent(&mut self, ticket: Ticket) {
-        if ticket == Ticket::ONE_WAY {
-            self.posted();
+        if one_way {
+            self.calls.posted(port.own());
         } else {
-            self.sent(ticket);
+            self.calls.sent(port.own(), ticket.id(), parks, || port.now());
+        }
+        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
+            self.record_size();
         }
     }
 

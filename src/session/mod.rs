@@ -259,15 +259,8 @@ impl<S: Service> Session<S> {
                 self.publish();
                 Ok(ticket)
             }
-            Err(unwritten) => self.submit_encoded(request, |session, bytes| {
-                if session.backpressure == Backpressure::Wait {
-                    let mut until = Deadline::within(session.timeout);
-                    return session.submit_unwritten(bytes, unwritten, &mut until);
-                }
-                let ticket = session.push_unwritten(bytes, unwritten)?;
-                session.publish();
-                Ok(ticket)
-            }),
+            Err(unwritten) => self
+                .submit_encoded(request, |session, bytes| session.submit_alone(bytes, unwritten)),
         }
     }
 
@@ -303,6 +296,8 @@ impl<S: Service> Session<S> {
         self.try_reply_slow()
     }
 
+    // Inlined into [`Session::try_reply`], it would have the fast path save registers that only this one needs.
+    #[inline(never)]
     fn try_reply_slow(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {
         let Some(answer) = self.next_of(false)? else { return self.nothing() };
         let ticket = answer.reply.ticket;

@@ -56,11 +56,13 @@ impl<S: Service> Session<S> {
                 self.publish();
                 Ok(())
             }
-            Err(unwritten) => self.with_encoded(request, |session, request| {
-                let mut until = Deadline::within(session.timeout);
-                let sent = session.submit_unwritten(request.one_way(), unwritten, &mut until);
-                sent.map(|_| ()).map_err(|error| session.unsent(error))
-            }),
+            Err(unwritten) => {
+                let sent = self.submit_encoded(request, |session, request| {
+                    let mut until = Deadline::within(session.timeout);
+                    session.submit_unwritten(request.one_way(), unwritten, &mut until)
+                });
+                sent.map(drop)
+            }
         }
     }
 
@@ -112,6 +114,6 @@ impl<S: Service> Session<S> {
     pub(super) fn post_waiting(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
         let sent = self.submit_waiting(request.one_way(), &mut until);
-        sent.map(|_| ()).map_err(|error| self.unsent(error))
+        sent.map(drop).map_err(|error| self.unsent(error))
     }
 }

@@ -6,6 +6,7 @@ use bellwire_core::Deadline;
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
 
+use super::requests::Unwritten;
 use super::{Answer, Answered, Body, Session, lost};
 use crate::{CallError, Service};
 
@@ -30,7 +31,7 @@ impl<'a, S: Service> Raw<'a, S> {
     /// # Errors
     /// Like [`Session::submit`].
     pub fn submit(self, request: &[u8]) -> Result<Ticket, CallError> {
-        let sent = self.0.submit_alone(request.into());
+        let sent = self.0.submit_alone(request.into(), Unwritten::Long);
         sent.map_err(|error| self.0.unsent(error))
     }
 

@@ -74,21 +74,31 @@ impl<S: Service> Session<S> {
         }
         let bytes = call::Outgoing::from(bytes);
         let ticket = self.drive.push(if ONE_WAY { bytes.one_way() } else { bytes })?;
-        if ONE_WAY {
-            self.posted();
-        } else {
-            self.sent(ticket);
-        }
+        self.sent(ticket, ONE_WAY);
         Ok(ticket)
+    }
+
+    /// Encodes a request and writes it, in the lane or attached, if there is room for it now.
+    #[inline]
+    pub(super) fn write_now<const ONE_WAY: bool>(
+        &mut self,
+        request: &S::Request,
+    ) -> Result<Ticket, CallFailed> {
+        match self.write::<ONE_WAY>(request) {
+            Ok(ticket) => Ok(ticket),
+            Err(unwritten) => self.with_encoded(request, |session, bytes| {
+                session.push_unwritten(if ONE_WAY { bytes.one_way() } else { bytes }, unwritten)
+            }),
+        }
     }
 
     /// Passes the bytes of a request to `send`: in place, or in the outbox, where the preceding [`Session::write`] of this
     /// request left them.
-    pub(crate) fn with_encoded<T>(
+    pub(super) fn with_encoded<T>(
         &mut self,
         request: &S::Request,
-        send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
-    ) -> Result<T, CallError> {
+        send: impl FnOnce(&mut Self, Outgoing<'_>) -> T,
+    ) -> T {
         if let Some(payload) = request.as_payload() {
             let sealed = payload.sealed().map(|memory| Outgoing::Sealed { memory, one_way: false });
             return send(self, sealed.unwrap_or_else(|| Outgoing::from(&payload[..])));
@@ -102,16 +112,20 @@ impl<S: Service> Session<S> {
         sent
     }
 
-    /// Sends a request, waiting for room.
+    /// Sends a request, waiting for room: in parts where it does not fit the lane.
     #[inline]
     pub(super) fn submit_waiting(
         &mut self,
         request: Outgoing<'_>,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        match request {
-            Outgoing::Bytes(bytes) if self.is_one_record(bytes.bytes().len()) => {}
-            _ => return self.submit_long(request, until),
+        let is_short = match request {
+            Outgoing::Bytes(bytes) => self.is_one_record(bytes.bytes().len()),
+            Outgoing::Sealed { .. } => false,
+        };
+        let parts = if is_short { None } else { self.parts_of(request) };
+        if let Some(parts) = parts.filter(|parts| parts.bytes().len() > self.parts_from()) {
+            return self.submit_in_parts(parts, until);
         }
         match self.submit_now(request) {
             Ok(ticket) => Ok(ticket),
@@ -126,28 +140,12 @@ impl<S: Service> Session<S> {
         unwritten: Unwritten,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        let Unwritten::Failed(failed) = unwritten else { return self.submit_long(request, until) };
+        let Unwritten::Failed(failed) = unwritten else {
+            return self.submit_waiting(request, until);
+        };
         match self.push_refused(request, *failed) {
             Ok(ticket) => Ok(ticket),
             Err(failed) => self.submit_refused(request, failed, until),
-        }
-    }
-
-    /// Sends a request that is not sure to be one record: in parts where it does not fit the lane.
-    #[cold]
-    fn submit_long(
-        &mut self,
-        request: Outgoing<'_>,
-        until: &mut Deadline,
-    ) -> Result<Ticket, CallError> {
-        match self.parts_of(request) {
-            Some(parts) if parts.bytes().len() > self.parts_from() => {
-                self.submit_in_parts(parts, until)
-            }
-            _ => match self.submit_now(request) {
-                Ok(ticket) => Ok(ticket),
-                Err(failed) => self.submit_refused(request, failed, until),
-            },
         }
     }
 
@@ -202,19 +200,16 @@ impl<S: Service> Session<S> {
         bytes: call::Outgoing<'_>,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        let sent = self.waiting_for_room(until, |session| session.submit_parts_now(bytes));
-        if sent.is_err() {
-            self.drive.abort_parts();
+        let sent = self.waiting_for_room(until, |session| {
+            // The parts for which there is room.
+            session.refill_inbox();
+            session.drive.submit_in_parts(bytes)
+        });
+        match sent {
+            Ok(ticket) => self.sent(ticket, bytes.is_one_way()),
+            Err(_) => self.drive.abort_parts(),
         }
         sent
-    }
-
-    /// Sends the parts of a request for which there is room.
-    fn submit_parts_now(&mut self, bytes: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        self.refill_inbox();
-        let ticket = self.drive.submit_in_parts(bytes)?;
-        self.count_sent(ticket);
-        Ok(ticket)
     }
 
     /// Runs before the next request: by now, the caller may have dropped the answer that took the inbox.
@@ -244,7 +239,7 @@ impl<S: Service> Session<S> {
         };
         match self.drive.push(bytes) {
             Ok(ticket) => {
-                self.count_sent(ticket);
+                self.sent(ticket, bytes.is_one_way());
                 Ok(ticket)
             }
             Err(failed) => self.push_refused(request, failed),
@@ -252,7 +247,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Writes a request that was [not written](Session::write), in the lane or attached, if there is room for it now.
-    pub(crate) fn push_unwritten(
+    pub(super) fn push_unwritten(
         &mut self,
         request: Outgoing<'_>,
         unwritten: Unwritten,
@@ -288,12 +283,10 @@ impl<S: Service> Session<S> {
 
     #[cold]
     fn push_attached(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        let ticket = match request {
-            Outgoing::Sealed { memory, one_way } => self.submit_sealed(memory, one_way)?,
-            Outgoing::Bytes(bytes) => self.submit_copy(bytes)?,
-        };
-        self.count_sent(ticket);
-        Ok(ticket)
+        match request {
+            Outgoing::Sealed { memory, one_way } => self.submit_sealed(memory, one_way),
+            Outgoing::Bytes(bytes) => self.submit_copy(bytes),
+        }
     }
 
     /// Returns whether a request is so long that a copy of it is attached.
@@ -311,7 +304,11 @@ impl<S: Service> Session<S> {
 
     fn submit_sealed(&mut self, memory: &Snapshot, one_way: bool) -> Result<Ticket, CallFailed> {
         let bytes = memory.len() as u64;
-        self.drive.submit_attached(bytes, one_way, |link, id| link.pass_attachment(id, 0, memory))
+        let ticket = self
+            .drive
+            .submit_attached(bytes, one_way, |link, id| link.pass_attachment(id, 0, memory))?;
+        self.sent(ticket, one_way);
+        Ok(ticket)
     }
 
     /// Repeats an operation until it no longer finds the lane full. Keeps answers that arrive meanwhile: a provider

@@ -28,14 +28,12 @@ impl<S: Service> Session<S> {
         self.write_record::<false, true>(request).ok()
     }
 
-    /// Posts a request if there is room for it now.
-    pub(crate) fn post_now(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        let ticket = match self.write::<true>(request) {
-            Ok(ticket) => ticket,
-            Err(unwritten) => self.with_encoded(request, |session, request| {
-                Ok(session.push_unwritten(request.one_way(), unwritten)?)
-            })?,
-        };
+    /// Sends a request of either kind if there is room for it now.
+    pub(crate) fn send_now<const ONE_WAY: bool>(
+        &mut self,
+        request: &S::Request,
+    ) -> Result<Ticket, CallError> {
+        let ticket = self.write_now::<ONE_WAY>(request)?;
         self.publish();
         Ok(ticket)
     }

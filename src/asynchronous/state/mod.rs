@@ -10,7 +10,7 @@ use bellwire_core::call::Ticket;
 use bellwire_core::drive::SpinPoll;
 
 use super::waiters::Waiters;
-use crate::session::{Answered, ArrivedBatch, Packed};
+use crate::session::{Answered, ArrivedBatch};
 use crate::transport::{Os, prelude::*};
 use crate::{Backpressure, CallError, Executed, Service, Session};
 pub(super) use shared::{Polled, Shared};
@@ -120,24 +120,17 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Sends a request if there is room for it now.
-    pub(super) fn send(
+    /// Sends a call or a batch if there is room for it now.
+    pub(super) fn send<R>(
         &mut self,
-        request: &S::Request,
+        kind: &Kind<S, R>,
         backpressure: Backpressure,
+        send: impl FnOnce(&mut Session<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
         self.may_send()?;
         let was_waiting = self.session.is_waiting();
-        let mut session = self.session.backpressure(backpressure);
-        let ticket = match session.write::<false>(request) {
-            Ok(ticket) => ticket,
-            Err(unwritten) => session.with_encoded(request, |session, bytes| {
-                Ok(session.push_unwritten(bytes, unwritten)?)
-            })?,
-        };
-        session.publish();
-        drop(session);
-        self.calls.expect(ticket);
+        let ticket = send(&mut self.session.backpressure(backpressure))?;
+        (kind.waiters)(self).expect(ticket);
         self.await_answer(was_waiting);
         Ok(ticket)
     }
@@ -213,20 +206,6 @@ impl<S: Service> State<S> {
             break;
         }
         None
-    }
-
-    /// Sends a batch if there is room for it now.
-    pub(super) fn send_batch(
-        &mut self,
-        packed: &mut Packed,
-        backpressure: Backpressure,
-    ) -> Result<Ticket, CallError> {
-        self.may_send()?;
-        let was_waiting = self.session.is_waiting();
-        let ticket = self.session.backpressure(backpressure).submit_packed(packed)?;
-        self.batches.expect(ticket);
-        self.await_answer(was_waiting);
-        Ok(ticket)
     }
 
     /// Posts something if there is room for it now.
