@@ -3,7 +3,6 @@ use bellwire_core::wire::{BoardHeader, BoardState, BoardWord, BroadcastRing, Pag
 use bellwire_core::{Instant, ServiceName, Woken};
 
 use crate::transport::link::Link;
-use crate::transport::prelude::*;
 use crate::transport::region::PeerRegion;
 
 /// A client's read-only mapping of its service's board.

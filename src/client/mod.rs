@@ -368,7 +368,7 @@ impl<S: Service> Client<S> {
         };
         let woken = session.board().watch(session.link(), seen, until);
         if woken == Woken::Cancelled {
-            session.link().take_cancel();
+            session.link().cancel.take();
             return Err(self.uncancel(CallError::Cancelled { executed: Executed::No }));
         }
         Ok(woken == Woken::Rung)

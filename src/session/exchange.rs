@@ -8,7 +8,6 @@ use bellwire_core::{Deadline, Executed};
 
 use super::{Answer, Body, Session, check, lost};
 use crate::connect::Driver;
-use crate::transport::prelude::*;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
@@ -68,7 +67,7 @@ impl<S: Service> Session<S> {
             return self.give_up(ticket, &error);
         }
         if let CallFailed::Cancelled(_) = failed {
-            self.drive.port().take_cancel();
+            self.drive.port().cancel.take();
         }
         self.give_up(ticket, &failed.into())
     }
@@ -117,7 +116,7 @@ impl<S: Service> Session<S> {
         let waited = wait(&mut self.drive);
         self.check_link()?;
         if let Err(CallFailed::Cancelled(_)) = waited {
-            self.drive.port().take_cancel();
+            self.drive.port().cancel.take();
         }
         Ok(waited?)
     }

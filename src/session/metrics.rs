@@ -8,7 +8,6 @@ use bellwire_probes as probes;
 
 use super::Session;
 use crate::connect::Driver;
-use crate::transport::prelude::*;
 use crate::{CallError, Service, SessionStats};
 
 impl<S: Service> Session<S> {
@@ -38,7 +37,7 @@ impl<S: Service> Session<S> {
             rings: self.drive.end().rings(),
             waits: self.drive.waits(),
             parks: self.drive.parks(),
-            doorbell: self.drive.port().doorbell(),
+            doorbell: self.drive.port().doorbell,
             requests,
             answers,
         }

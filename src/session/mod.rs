@@ -40,7 +40,6 @@ use crate::board::Board;
 use crate::connect::{Driver, Opened};
 use crate::transport::link::{Canceller, Link};
 use crate::transport::object::Borrowed;
-use crate::transport::prelude::*;
 use crate::transport::snapshot::{Snapshot, SnapshotMap};
 use crate::{CallError, ClientConfig, Service, learned, payload, reason};
 use batch::SentBatch;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bellwire_core::Deadline;
 
 use super::{Outgoing, Session};
-use crate::transport::prelude::*;
 use crate::{CallError, Service};
 
 impl<S: Service> Session<S> {

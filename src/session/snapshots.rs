@@ -11,7 +11,6 @@ use bellwire_core::{Deadline, Instant, PeerFault, Port};
 use super::{Answer, Body, Outgoing, Session, lost};
 use crate::backoff::Backoff;
 use crate::broadcast::PeerRing;
-use crate::transport::prelude::*;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Malformed, Service};
 

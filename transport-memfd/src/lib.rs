@@ -12,7 +12,7 @@
 //! pass · reaper · peer         passing and closing descriptors, and who sent them
 //! endpoint · notify · arrivals the name on disk; noticing that it is gone, or there
 //! fork                         what a child inherits
-//! link · watch                 one end of a session: the core's `Port`; waking readers of a board
+//! link · watch                 how one end of a session rings and waits; waking readers of a board
 //! platform                     Linux as the facade sees it: the traits of [`bellwire_shm::platform`]; what to do when a resource
 //!                              is lacking
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)

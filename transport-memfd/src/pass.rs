@@ -14,8 +14,8 @@ use rustix::net::{
 };
 
 use crate::Linux;
-use crate::fork::ForkGuard;
-use crate::{clock, poll, reaper};
+use crate::fork::{ForkGuard, OwnerProcess};
+use crate::{clock, poll, reaper, spare};
 pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of descriptors in one message: the kernel's limit, `SCM_MAX_FD`.
@@ -30,12 +30,13 @@ pub type ReceiveError = platform::ReceiveError<Linux>;
 /// A received message. Its descriptors are `CLOEXEC`.
 pub type Received = bellwire_shm::Received<OwnedFd>;
 
-/// One end of a control socket, non-blocking.
+/// One end of a control socket, non-blocking. On drop it is closed on the reaper thread if it holds anything unverified, since
+/// closing that may block.
 #[derive(Debug)]
 pub struct Channel {
-    // A child of fork that kept it open would hide the end of this process. Dropped first.
-    kept: ForkGuard,
-    fd: OwnedFd,
+    // A child of fork that kept the socket open would hide the end of this process. `None` only while it is dropped.
+    socket: Option<(ForkGuard, OwnedFd)>,
+    owner_process: OwnerProcess,
 }
 
 /// Sends `bytes` as one message, with `fds`.
@@ -164,7 +165,8 @@ pub(crate) fn is_empty(sock: BorrowedFd<'_>) -> bool {
     }
     let mut control = RecvAncillaryBuffer::default();
     match receive_message(sock, &mut [0], &mut control, RecvFlags::PEEK) {
-        Err(ReceiveError::WouldBlock) => true,
+        // Nothing is there, or it was never connected.
+        Err(ReceiveError::WouldBlock | ReceiveError::System { source: Errno::NOTCONN }) => true,
         Ok(peeked) => peeked.bytes == 0 && !peeked.flags.contains(ReturnFlags::CTRUNC),
         Err(_) => false,
     }
@@ -207,7 +209,11 @@ fn receive_message(
 impl Channel {
     /// Creates a channel from the socket that `open` opens; no child of fork ever has it.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
-        ForkGuard::open(open).map(|(kept, fd)| Self { kept, fd })
+        ForkGuard::open(open).map(Self::new)
+    }
+
+    fn new(socket: (ForkGuard, OwnedFd)) -> Self {
+        Self { socket: Some(socket), owner_process: OwnerProcess::current() }
     }
 }
 
@@ -215,20 +221,35 @@ impl platform::Channel<Linux> for Channel {
     const CARRIES_NETIPC: bool = true;
 
     fn arrived(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.as_fd()
     }
 
     fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
-        send(self.fd.as_fd(), bytes, fds)
+        send(self.as_fd(), bytes, fds)
     }
 
     fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
-        receive(self.fd.as_fd(), buf, max_fds)
+        receive(self.as_fd(), buf, max_fds)
     }
 
-    fn reap(self) {
-        let Self { kept, fd: socket } = self;
+    /// At the limit of open files it gives up the spare descriptor.
+    fn receive_or_leave(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
+        let mut receive = || receive_or_leave(self.as_fd(), buf, max_fds);
+        match receive() {
+            Err(ReceiveError::Short { .. }) if spare::release() => receive(),
+            received => received,
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let Some((kept, socket)) = self.socket.take() else { return };
         drop(kept);
+        // In a child of fork it is the parent's.
+        if !self.owner_process.is_owner_process() {
+            return;
+        }
         // Nothing can be queued from here on, so an empty socket cannot block.
         let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         // A refused client's HELLO.
@@ -243,19 +264,20 @@ impl platform::Channel<Linux> for Channel {
 
 impl From<OwnedFd> for Channel {
     fn from(socket: OwnedFd) -> Self {
-        Self { kept: ForkGuard::descriptor(socket.as_fd()), fd: socket }
+        Self::new((ForkGuard::descriptor(socket.as_fd()), socket))
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        // CWD is not a socket: every use would fail.
+        self.socket.as_ref().map_or(rustix::fs::CWD, |(_, socket)| socket.as_fd())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, socketpair};
 
     use super::*;
     use crate::prelude::*;
@@ -290,5 +312,8 @@ mod tests {
         }
         rustix::net::recv(&near, &mut [0_u8; 1], RecvFlags::DONTWAIT).unwrap();
         assert!(is_empty(near.as_fd()), "at the end");
+        let (flags, none) = (SocketFlags::empty(), None);
+        let unconnected = socket_with(family, SocketType::SEQPACKET, flags, none).unwrap();
+        assert!(is_empty(unconnected.as_fd()), "it was never connected");
     }
 }

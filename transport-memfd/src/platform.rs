@@ -1,6 +1,6 @@
 //! Linux, as the facade sees it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bellwire_core::Instant;
@@ -12,7 +12,7 @@ use rustix::process::{Resource as Limit, getrlimit};
 
 use crate::{
     arrivals, clock, doorbell, endpoint, life, link, memory, notify, pass, peer, poll, reaper,
-    region, snapshot, watch,
+    region, snapshot, spare, watch,
 };
 
 /// The platform of this transport: see [`Platform`].
@@ -36,7 +36,7 @@ impl Platform for Linux {
     type SnapshotBuilder = snapshot::SnapshotBuilder;
     type Snapshot = snapshot::Snapshot;
     type SnapshotMap = snapshot::SnapshotMap;
-    type Link = link::Link;
+    type Doorbells = link::Doorbells;
     type Poller = poll::Poller;
     type Arrivals = arrivals::Arrivals;
     type Notify = notify::Notify;
@@ -86,6 +86,14 @@ impl Platform for Linux {
         let taken = held.max(usize::try_from(newest.as_raw_fd()).unwrap_or(0));
         let limit = getrlimit(Limit::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         limit.map_or(0, |limit| taken.saturating_mul(8) / limit.max(1))
+    }
+
+    fn borrow(fd: &OwnedFd) -> BorrowedFd<'_> {
+        fd.as_fd()
+    }
+
+    fn keep_spare() {
+        spare::keep();
     }
 
     fn wake(word: &AtomicU32) {

@@ -19,7 +19,7 @@ use crate::doorbell::FutexWord;
 use crate::lease::Watch;
 use crate::mapping::Mapping;
 pub use crate::sealed::{RegionError, VerifyError};
-use crate::{clock, reaper, sealed};
+use crate::{clock, sealed};
 pub use bellwire_shm::{ReceiveRegion, TransmitRegion};
 
 /// The seals of such memory, in the kernel's numbers.
@@ -108,20 +108,6 @@ impl platform::OwnRegion<Linux> for OwnRegion {
 }
 
 impl PeerRegion {
-    /// Checks and maps like [`verify_and_map`](platform::PeerRegion::verify_and_map), but leaves the descriptor to the caller.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub fn check_and_map(fd: BorrowedFd<'_>, expected_size: usize) -> Result<Self, VerifyError> {
-        sealed::check(fd, SEALS, expected_size as u64)?;
-        let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
-            .map_err(sealed::unmapped)?;
-        // SAFETY: a mapping of whole pages for reading, which lives as long as the region. It stays readable, since
-        // SHRINK is sealed. It is never written through this.
-        let range = unsafe { PeerRange::new(mapping.start(), mapping.len()) };
-        Ok(Self { range, _mapping: mapping })
-    }
-
     /// Returns the low half of the word at `offset`, to park on.
     ///
     /// # Panics
@@ -135,15 +121,21 @@ impl PeerRegion {
 }
 
 impl platform::PeerRegion<Linux> for PeerRegion {
-    /// Checks a peer's memfd and maps it read-only. Closes the descriptor either way; a refused one on the reaper thread.
+    /// Checks a peer's memfd and maps it read-only.
     ///
     /// It must hold the seals `SHRINK`, `GROW`, `SEAL`, and `FUTURE_WRITE` or `WRITE`; be a regular file of exactly
     /// `expected_size` bytes with all pages allocated; and not use hugetlbfs pages.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
-    fn verify_and_map(fd: OwnedFd, expected_size: usize) -> Result<Self, VerifyError> {
-        Self::check_and_map(fd.as_fd(), expected_size).inspect_err(|_| reaper::reap(fd))
+    fn check_and_map(fd: BorrowedFd<'_>, expected_size: usize) -> Result<Self, VerifyError> {
+        sealed::check(fd, SEALS, expected_size as u64)?;
+        let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
+            .map_err(sealed::unmapped)?;
+        // SAFETY: a mapping of whole pages for reading, which lives as long as the region. It stays readable, since
+        // SHRINK is sealed. It is never written through this.
+        let range = unsafe { PeerRange::new(mapping.start(), mapping.len()) };
+        Ok(Self { range, _mapping: mapping })
     }
 }
 

@@ -163,6 +163,15 @@ impl platform::Snapshot<Linux> for Snapshot {
         self.len
     }
 
+    fn lend_to<R>(
+        &self,
+        account: Option<&LoanAccount>,
+        pass: impl FnOnce(BorrowedFd<'_>) -> R,
+    ) -> Result<R, RegionError> {
+        let lent = account.map(|account| self.lend(account)).transpose()?;
+        Ok(pass(lent.as_ref().map_or(self.as_fd(), AsFd::as_fd)))
+    }
+
     fn to_vec(&self) -> Result<Vec<u8>, Errno> {
         copy_of(self.fd.as_fd(), self.len)
     }
@@ -234,6 +243,12 @@ impl SnapshotMap {
         };
         let mapping = mapping.map_err(sealed::unmapped)?;
         Ok(Self(Bytes::Mapped { mapping, len }))
+    }
+}
+
+impl platform::SnapshotMap<Linux> for SnapshotMap {
+    fn of_peer(fd: OwnedFd, len: usize, _is_trusted: bool) -> Result<Self, VerifyError> {
+        Self::verify_and_map(fd, len, len)
     }
 }
 

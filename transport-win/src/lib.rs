@@ -13,7 +13,7 @@
 //! peer · reaper · pipe · pass              who the peer is; messages and their handles
 //! endpoint · arrivals                      the name; noticing that it is there
 //! fork                                     empty, since there is no fork
-//! link · watch                             one end of a session: the core's `Port`; waking readers of a board
+//! link · watch                             how one end of a session rings and waits; waking readers of a board
 //! platform                                 Windows as the facade sees it: the traits of `bellwire_shm::platform`; what to do when
 //!                                          a resource is lacking
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)

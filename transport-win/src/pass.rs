@@ -28,11 +28,10 @@ use windows_sys::Win32::Foundation::{
     ERROR_NOT_ENOUGH_QUOTA, ERROR_PIPE_NOT_CONNECTED,
 };
 
-use crate::Windows;
 use crate::handle::{self, Access, Number};
 use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
-use crate::reaper;
+use crate::{OsError, Windows, reaper};
 pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of handles in one message.
@@ -96,19 +95,9 @@ impl Channel {
         self.reach = Some(process);
     }
 
-    /// Returns the client's process, if this is the server's end and the process was opened.
-    pub fn process(&self) -> Option<&Process> {
-        self.reach.as_ref()
-    }
-
     /// Returns whether the other end is open or has left messages in the pipe.
     pub(crate) fn is_open(&self) -> bool {
         self.pipe.check().is_ok()
-    }
-
-    /// Makes sure that [`Channel::receive`] finds messages sent before this call.
-    pub(crate) fn catch_up(&self) {
-        self.pipe.catch_up();
     }
 
     pub(crate) fn pipe(&self) -> &Pipe {
@@ -221,6 +210,8 @@ impl Channel {
 
 impl platform::Channel<Windows> for Channel {
     const CARRIES_NETIPC: bool = false;
+    /// Handles that a client offered and the server did not take end with the client: see [`crate::pass`].
+    const LOSS: Option<OsError> = Some(OsError::new(ERROR_BROKEN_PIPE));
 
     fn arrived(&self) -> BorrowedHandle<'_> {
         self.pipe.arrived().as_handle()
@@ -268,7 +259,15 @@ impl platform::Channel<Windows> for Channel {
         Ok(received)
     }
 
-    fn reap(self) {}
+    fn catch_up(&self) -> bool {
+        self.pipe.catch_up();
+        true
+    }
+
+    /// Returns the client's process, if this is the server's end and the process was opened.
+    fn process(&self) -> Option<&Process> {
+        self.reach.as_ref()
+    }
 }
 
 impl Drop for Channel {

@@ -20,6 +20,7 @@ use crate::Windows;
 use crate::handle::{made, own_process};
 use crate::pass::Channel;
 use crate::pipe::End;
+use crate::prelude::*;
 pub use crate::security::{Sid, SidError};
 /// The name that every transport has for a user.
 pub type User = Sid;

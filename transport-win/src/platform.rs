@@ -1,7 +1,7 @@
 //! Windows, as the facade sees it.
 
 use std::convert::Infallible;
-use std::os::windows::io::{BorrowedHandle, OwnedHandle};
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 
 use bellwire_core::Instant;
@@ -39,7 +39,7 @@ impl Platform for Windows {
     type SnapshotBuilder = snapshot::SnapshotBuilder;
     type Snapshot = snapshot::Snapshot;
     type SnapshotMap = snapshot::SnapshotMap;
-    type Link = link::Link;
+    type Doorbells = link::Doorbells;
     type Poller = poll::Poller;
     type Arrivals = arrivals::Arrivals;
     type Notify = Absent<Self>;
@@ -77,6 +77,10 @@ impl Platform for Windows {
             _ => Resource::Other,
         };
         Shortage { resource, bytes: 0, code: error.code().cast_signed() }
+    }
+
+    fn borrow(handle: &OwnedHandle) -> BorrowedHandle<'_> {
+        handle.as_handle()
     }
 
     fn wait_any(

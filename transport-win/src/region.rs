@@ -12,7 +12,7 @@ use bellwire_shm::{Loan, LoanAccount, OwnRange, PeerRange};
 use crate::Windows;
 use crate::mapping::Mapping;
 pub use crate::section::{RegionError, VerifyError};
-use crate::{clock, reaper, section};
+use crate::{clock, section};
 pub use bellwire_shm::{ReceiveRegion, TransmitRegion};
 
 /// Memory that this process created and only it writes: a page, a lane or a board.
@@ -71,12 +71,14 @@ impl platform::OwnRegion<Windows> for OwnRegion {
     }
 }
 
-impl PeerRegion {
-    /// Checks and maps like [`verify_and_map`](platform::PeerRegion::verify_and_map), but leaves the handle to the caller.
+impl platform::PeerRegion<Windows> for PeerRegion {
+    /// Maps a peer's section read-only and checks it. A handle that could be mapped is a section, whose close never waits.
+    ///
+    /// It must be a readable section of the paging file of exactly `expected_size` bytes in whole pages, all committed.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
-    pub fn check_and_map(
+    fn check_and_map(
         section: BorrowedHandle<'_>,
         expected_size: usize,
     ) -> Result<Self, VerifyError> {
@@ -85,20 +87,6 @@ impl PeerRegion {
         // section, of whole pages, mapped as long as `_mapping` lives. It is never written through this.
         let range = unsafe { PeerRange::new(mapping.start(), expected_size) };
         Ok(Self { range, _mapping: mapping })
-    }
-}
-
-impl platform::PeerRegion<Windows> for PeerRegion {
-    /// Maps a peer's section read-only and checks it. Closes the handle either way, on the reaper thread.
-    ///
-    /// It must be a readable section of the paging file of exactly `expected_size` bytes in whole pages, all committed.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    fn verify_and_map(section: OwnedHandle, expected_size: usize) -> Result<Self, VerifyError> {
-        // A handle that could be mapped is a section, whose close never waits.
-        Self::check_and_map(section.as_handle(), expected_size)
-            .inspect_err(|_| reaper::reap(section))
     }
 }
 

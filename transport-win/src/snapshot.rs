@@ -100,6 +100,15 @@ impl platform::Snapshot<Windows> for Snapshot {
         self.len
     }
 
+    fn lend_to<R>(
+        &self,
+        account: Option<&LoanAccount>,
+        pass: impl FnOnce(BorrowedHandle<'_>) -> R,
+    ) -> Result<R, RegionError> {
+        account.map(|account| self.lend(account)).transpose()?;
+        Ok(pass(self.as_handle()))
+    }
+
     fn to_vec(&self) -> Result<Vec<u8>, OsError> {
         // SAFETY: `len` bytes of a view that lives as long as `self`; nobody can write them any more.
         Ok(unsafe { slice::from_raw_parts(self.mapping.start().as_ptr(), self.len) }.to_vec())
@@ -156,6 +165,18 @@ impl SnapshotMap {
         let range = unsafe { PeerRange::new(mapping.start(), len) };
         range.read(0, &mut copy);
         Ok(Self(Bytes::Copied(copy)))
+    }
+}
+
+impl platform::SnapshotMap<Windows> for SnapshotMap {
+    fn of_peer(section: OwnedHandle, len: usize, is_trusted: bool) -> Result<Self, VerifyError> {
+        if is_trusted {
+            // SAFETY: the peer is trusted, which `Parts` says of one that may write this process's memory anyway, to keep no
+            // way to write what it attaches.
+            unsafe { Self::verify_and_map(section, len, len) }
+        } else {
+            Self::verify_and_copy(section, len, len)
+        }
     }
 }
 

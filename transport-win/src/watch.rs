@@ -17,7 +17,7 @@ pub struct Watchers(Mutex<Vec<Weak<Event>>>);
 
 impl platform::Watchers<Windows> for Watchers {
     fn join(&self, link: &Link) {
-        let Some(event) = link.peer_event() else { return };
+        let Some(event) = link.bells.peer() else { return };
         let mut events = lock(&self.0);
         if events.len() == events.capacity() {
             events.retain(|event| event.strong_count() > 0);

@@ -9,7 +9,6 @@ use tokio::sync::Mutex as Line;
 use tokio::task::AbortHandle;
 
 use super::{Kind, MAX_UNPUBLISHED, State};
-use crate::transport::prelude::*;
 use crate::{Backpressure, CallError, Service, Session};
 
 pub(in crate::asynchronous) struct Shared<S: Service> {

@@ -108,9 +108,7 @@ impl Reactor {
         delta.add(&rest);
         delta.add(&ServerStats::default().since(&gauges));
         self.count(row, &delta);
-        if let Some(channel) = channel {
-            self.discard(channel);
-        }
+        self.discard(channel);
     }
 
     /// Closes this user's descriptors on the reaper from now on.
@@ -122,10 +120,10 @@ impl Reactor {
         }
     }
 
-    /// Hands a channel to the reaper: the client may have queued descriptors on it whose `close` blocks. Until it is
-    /// closed, it must not wake this thread.
+    /// Closes a channel, on the reaper if the client has queued descriptors on it, whose `close` may block. Until it is closed, it
+    /// must not wake this thread.
     pub(super) fn discard(&mut self, channel: Channel) {
         let _ = self.poller.delete(channel.arrived());
-        channel.reap();
+        drop(channel);
     }
 }

@@ -502,7 +502,7 @@ impl ServerSession {
 
     /// Closes the lane: the client sees it immediately, whatever it waits for. Returns the counters since the last
     /// flush, with unanswered requests counted as lost, and the channel to close.
-    pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Channel) {
         // A client need not cancel its request for the next snapshot before it leaves: that one is not lost.
         let _ = self.stop_awaiting(None, Status::Cancelled);
         self.end_mut().close(reason);

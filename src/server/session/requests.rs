@@ -11,7 +11,6 @@ use crate::server::incidents::IncidentCause;
 use crate::server::tasks::Withdrawn;
 use crate::server::workers::{JOB, Job, JobPayload};
 use crate::transport::memory::OverQuota;
-use crate::transport::prelude::*;
 use crate::{Payload, payload};
 
 impl ServerSession {

@@ -5,13 +5,12 @@ use bellwire_core::wire::Doorbell;
 
 use super::ServerSession;
 use crate::ServerStats;
-use crate::transport::prelude::*;
 
 impl ServerSession {
     /// Returns what the session counts while it is open.
     pub(in crate::server) fn gauges(&self) -> ServerStats {
         let [socket_rung, clients_by_futex, clients_by_eventfd, clients_by_socket] = [
-            self.link().doorbell() == Doorbell::Socket,
+            self.link().doorbell == Doorbell::Socket,
             self.rings_by == Doorbell::Futex,
             self.rings_by == Doorbell::Eventfd,
             self.rings_by == Doorbell::Socket,

@@ -4,7 +4,6 @@ use bellwire_core::Geometry;
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::Doorbell;
 use bellwire_memfd::link::Link;
-use bellwire_memfd::prelude::*;
 
 use super::links::links;
 use super::suite::Transport;
@@ -33,7 +32,7 @@ macro_rules! over {
             }
 
             fn take_cancel(link: &Link) {
-                assert!(link.take_cancel());
+                assert!(link.cancel.take());
             }
         }
     )*};

@@ -71,11 +71,11 @@ fn a_kept_answer_that_no_lane_may_hold_still_arrives() {
 fn rings_without_end_hide_no_missing_lane() {
     let fixture = TestServer::open();
     let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
-    let _ = rustix::net::sockopt::set_socket_send_buffer_size(rogue.link.socket(), 8 << 20);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(rogue.link.arrived(), 8 << 20);
     let over = Arc::new(AtomicBool::new(false));
     let ringers: Vec<_> = (0..4)
         .map(|_| {
-            let socket = rogue.link.socket().try_clone_to_owned().unwrap();
+            let socket = rogue.link.arrived().try_clone_to_owned().unwrap();
             let over = Arc::clone(&over);
             thread::spawn(move || {
                 let ring = encode(&Message::Ring, 0);

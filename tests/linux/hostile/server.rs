@@ -8,7 +8,6 @@ use bellwire::{
 };
 use bellwire_core::Word;
 use bellwire_core::wire::{BoardWord, CloseReason, Header, Kind, Message, Status};
-use bellwire_memfd::prelude::*;
 use rustix::fs::SealFlags;
 
 use crate::misbehaving::impostor;

@@ -300,7 +300,7 @@ fn a_user_whose_files_block_the_reaper_is_refused_until_they_are_closed() {
     let attachment = Message::Attachment(Attachment { id: 1, generation: 0, len: 4096 });
     let sessions: Vec<_> = (0..20).map(|_| Rogue::connect(&dir.run_dir, "echo").open()).collect();
     for session in &sessions {
-        pass::send(session.link.socket(), &encode(&attachment, 1), &[silent.as_fd()]).unwrap();
+        pass::send(session.link.arrived(), &encode(&attachment, 1), &[silent.as_fd()]).unwrap();
     }
     drop(sessions);
     until("nothing of this user is closed any more", || {

@@ -65,7 +65,7 @@ fn a_doorbell_rung_without_end() {
 #[test]
 fn a_socket_rung_without_end() {
     disturbs_no_other_client(|rogue, _| {
-        let _ = bellwire_memfd::pass::send(rogue.link.socket(), &encode(&Message::Ring, 0), &[]);
+        let _ = bellwire_memfd::pass::send(rogue.link.arrived(), &encode(&Message::Ring, 0), &[]);
     });
 }
 

@@ -8,7 +8,6 @@ use bellwire::{CallError, Client, Executed, LaneConfig, Resource, ServerConfig};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Message, Status, record_len};
 use bellwire_core::{Geometry, OwnMemory, PeerMemory, Port, Word};
-use bellwire_memfd::prelude::*;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrAny, SocketAddrUnix};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};

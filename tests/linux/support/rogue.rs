@@ -98,8 +98,10 @@ pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
 impl Rogue {
     pub(crate) fn connect(run_dir: &RunDir, name: &str) -> Self {
         let service = service(name);
-        let channel = endpoint::connect(run_dir.path(), service).unwrap();
-        let socket = channel.as_fd().try_clone_to_owned().unwrap();
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let path = endpoint::socket_path(run_dir.path(), service);
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         Self { socket, service, hello: hello(service) }
     }
 
@@ -329,7 +331,7 @@ impl RogueSession {
 
     /// Sends on the control socket.
     pub(crate) fn send_control(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-        pass::send(self.link.socket(), bytes, fds).unwrap();
+        pass::send(self.link.arrived(), bytes, fds).unwrap();
     }
 
     /// The next control message that is no ring.
@@ -344,7 +346,7 @@ impl RogueSession {
     }
 
     fn socket(&self) -> Rogue {
-        let socket = self.link.socket().try_clone_to_owned().unwrap();
+        let socket = self.link.arrived().try_clone_to_owned().unwrap();
         let service = service("any");
         Rogue { socket, service, hello: hello(service) }
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::PAGE_SIZE;
+use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::PeerRegion;
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, open, statx};
 use rustix::io::Errno;

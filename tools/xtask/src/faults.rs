@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_fault_without_a_place_is_reported_by_its_name() {
-        let file = "transport-memfd/src/link/control.rs";
+        let file = "core/shm/src/link.rs";
         let error = kill::FAULTS.apply(file, "fn follow() {}".to_owned()).unwrap_err();
         let fault = "a lane that was left stays mapped";
         assert!(matches!(error, Error::Fault { fault: found, .. } if found == fault), "{error}");

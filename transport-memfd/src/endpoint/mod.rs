@@ -250,7 +250,7 @@ impl platform::Endpoint<Linux> for Endpoint {
         }
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
         while let Ok(Some(channel)) = self.accept() {
-            channel.reap();
+            drop(channel);
         }
     }
 

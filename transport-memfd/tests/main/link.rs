@@ -28,7 +28,7 @@ fn until_data(tail: u64) -> Park {
 fn send(link: &Link, message: &Message) {
     let mut bytes = [0; MAX_CONTROL];
     let len = message.encode(0, &mut bytes);
-    pass::send(link.socket(), &bytes[..len], &[]).unwrap();
+    pass::send(link.arrived(), &bytes[..len], &[]).unwrap();
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn another_thread_cancels_a_park() {
             assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "{doorbell:?}");
         });
         assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "until it is taken");
-        assert!(waiter.take_cancel());
-        assert!(!waiter.take_cancel());
+        assert!(waiter.cancel.take());
+        assert!(!waiter.cancel.take());
         let park = Park { until: Some(clock::now()), ..until_data(0) };
         assert_eq!(waiter.park(park), Woken::Deadline);
     }
@@ -193,12 +193,12 @@ fn memory_on_the_socket_is_kept_for_its_record_and_the_wait_continues() {
     let epoch = Epoch { number: 2, size: Geometry::new(8192).unwrap() };
     let mut bytes = [0; MAX_CONTROL];
     let len = Message::Lane(epoch).encode(1, &mut bytes);
-    pass::send(ringer.socket(), &bytes[..len], &[fd.as_fd()]).unwrap();
+    pass::send(ringer.arrived(), &bytes[..len], &[fd.as_fd()]).unwrap();
     ringer.ring(Bell::Data);
     let park = Park { until: Some(clock::now()), ..until_data(0) };
     assert_eq!(waiter.park(park), Woken::Deadline);
     let mut buf = [0; MAX_CONTROL];
-    let empty = pass::receive(waiter.socket(), &mut buf, 1).err();
+    let empty = pass::receive(waiter.arrived(), &mut buf, 1).err();
     assert_eq!(empty, Some(pass::ReceiveError::WouldBlock), "all was taken off the socket");
     waiter.follow(epoch).unwrap();
     assert_eq!((waiter.fault(), waiter.peer().lane.size()), (None, 8192));
@@ -217,7 +217,7 @@ fn lanes_that_a_peer_keeps_are_on_its_users_quota() {
         let epoch = Epoch { number, size };
         sender.offer(epoch)?;
         sender.adopt(epoch);
-        let received = pass::receive(peer.socket(), &mut [0; MAX_CONTROL], 1).unwrap();
+        let received = pass::receive(peer.arrived(), &mut [0; MAX_CONTROL], 1).unwrap();
         kept.extend(received.into_objects());
         Ok::<_, Shortage>(())
     };
@@ -247,7 +247,7 @@ fn a_socket_full_of_rings_does_not_block_its_sender() {
     waiter.acknowledge();
     let mut buf = [0; MAX_CONTROL];
     assert_eq!(
-        pass::receive(waiter.socket(), &mut buf, 0).err(),
+        pass::receive(waiter.arrived(), &mut buf, 0).err(),
         Some(pass::ReceiveError::WouldBlock)
     );
 }
@@ -258,7 +258,7 @@ fn descriptors_that_come_with_a_ring_are_closed() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut bytes = [0; MAX_CONTROL];
     let len = Message::Ring.encode(0, &mut bytes);
-    pass::send(ringer.socket(), &bytes[..len], &[writer.as_fd()]).unwrap();
+    pass::send(ringer.arrived(), &bytes[..len], &[writer.as_fd()]).unwrap();
     drop(writer);
     waiter.acknowledge();
     assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
@@ -333,7 +333,7 @@ fn unread_rings_on_a_socket_are_bounded() {
     let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     let unread = || {
         let flags = rustix::net::RecvFlags::DONTWAIT;
-        let next = || rustix::net::recv(waiter.socket(), &mut [0_u8; 64], flags).ok();
+        let next = || rustix::net::recv(waiter.arrived(), &mut [0_u8; 64], flags).ok();
         std::iter::from_fn(next).take_while(|(_, len)| *len > 0).count()
     };
     (0..1000).for_each(|_| ringer.ring(Bell::Data));
@@ -350,14 +350,14 @@ fn an_empty_message_is_a_violation_and_is_taken_off_the_socket() {
     for fds in [0, 1, 16] {
         let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        pass::send(ringer.socket(), b"", &vec![writer.as_fd(); fds]).unwrap();
+        pass::send(ringer.arrived(), b"", &vec![writer.as_fd(); fds]).unwrap();
         drop(writer);
         assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
         let why = "it is empty";
         assert_eq!(waiter.fault(), Some(PeerFault::Control { len: 0, fds, why }));
         // None of its descriptors is left anywhere.
         assert!(poll::wait_readable(&[reader.as_fd()], test_deadline()).unwrap().is(0));
-        let none = pass::receive(waiter.socket(), &mut [0; MAX_CONTROL], 0).unwrap_err();
+        let none = pass::receive(waiter.arrived(), &mut [0; MAX_CONTROL], 0).unwrap_err();
         assert_eq!(none, pass::ReceiveError::WouldBlock);
     }
 }

@@ -7,7 +7,6 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Geometry, OwnMemory, Park, PeerMemory, Port, Woken, Word};
 use bellwire_win::link::Link;
-use bellwire_win::prelude::*;
 
 use crate::child::{self, Running};
 use crate::conformance::until;

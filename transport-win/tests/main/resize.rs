@@ -9,7 +9,6 @@ use bellwire_core::resize;
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Deadline, Geometry, Park, Port};
 use bellwire_win::link::Link;
-use bellwire_win::prelude::*;
 
 use crate::session::{Listens, Session, answer, lanes, link_with, request, ring, sealed};
 use crate::support::test_deadline;

@@ -1,13 +1,10 @@
 //! One end of a session, and what wakes it.
 
-use bellwire_core::control::DrainOutcome;
-use bellwire_core::resize::{FollowError, Shortage};
-use bellwire_core::wire::{Attachment, BroadcastRing, Doorbell};
-use bellwire_core::{Instant, Limits, PeerFault, Port, Woken};
+use bellwire_core::wire::Doorbell;
+use bellwire_core::{Bell, Instant, Limits, Park, Woken};
 
 use super::{Absent, Platform, VerifyError};
-use crate::quota::LoanAccount;
-use crate::{Canceller, OwnEnd, PeerEnd};
+use crate::{Link, OwnEnd, PeerEnd};
 
 /// The doorbell that is a descriptor or handle.
 pub trait Event<P: Platform>: Sized {
@@ -74,141 +71,62 @@ pub struct Parts<P: Platform> {
     pub trusts_peer: bool,
 }
 
-/// One end of a session. Only one thread at a time may use it.
-pub trait Link<P: Platform>:
-    Port<Own = OwnEnd<P::OwnRegion>, Peer = PeerEnd<P::PeerRegion>>
-    + WatchPeer<P>
-    + PassMemory<P>
-    + Sized
-{
-    /// Creates a link from its parts and writes the wanted doorbell to the own page.
+/// The doorbells of a [`Link`], and how it waits for its peer. In a child of fork it neither rings nor waits.
+pub trait Doorbells<P: Platform>: Sized {
+    /// Creates what the events lack. Also returns the doorbell that this end wants the peer to ring: `wanted`, if it can be rung.
     ///
     /// # Errors
-    /// An object that the parts lack cannot be created: at the limit of descriptors, handles or memory.
-    fn new(parts: Parts<P>) -> Result<Self, P::Error>;
+    /// At the limit of descriptors, handles or memory.
+    fn new(
+        wanted: Doorbell,
+        own: Option<P::Event>,
+        peer: Option<P::Event>,
+    ) -> Result<(Self, Doorbell), P::Error>;
 
-    /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
-    #[must_use]
-    fn on_quota_of(self, account: LoanAccount) -> Self;
+    /// Returns the event that the peer rings.
+    fn event(&self) -> Option<&P::Event>;
 
-    /// Returns the doorbell that this end wants the peer to ring.
-    fn doorbell(&self) -> Doorbell;
-
-    /// Returns whether this is the process that opened the session: always, by default. In a child of fork the session does not
-    /// work.
+    /// Returns whether this is the process that created them: always, by default.
     fn is_owner_process(&self) -> bool {
         true
     }
 
-    /// Returns what is ready while there is a control message or the other end is closed.
-    fn arrived(&self) -> P::Borrowed<'_>;
+    /// Returns [`Platform::now`]. A function of the link that is compiled with the transport: where LLVM sees that the link does not
+    /// matter, it outlines what each call runs through, and a call takes nine instructions more.
+    fn now(link: &Link<P>) -> Instant;
 
-    /// Returns the peer's process.
-    fn process(&self) -> Option<&P::Process>;
+    /// Rings the peer, which wants the doorbell `wanted`; `None` if it asks for an invalid one.
+    fn ring(link: &Link<P>, bell: Bell, wanted: Option<Doorbell>);
 
-    /// Opens the peer's process, for a link that was created without it; costs one descriptor or handle.
-    fn find_process(&self) -> Option<P::Process>;
+    /// Sleeps as [`Port::park`](bellwire_core::Port::park) says.
+    fn park(link: &Link<P>, park: &Park) -> Woken;
 
-    /// Returns the event that the peer rings, for an event loop that polls those of many links itself.
-    fn event(&self) -> Option<&P::Event>;
-
-    /// Returns a handle that wakes the thread that is parked here.
-    ///
-    /// # Errors
-    /// At the limit of descriptors or handles: the first one may cost one.
-    fn canceller(&self) -> Result<Canceller<P>, P::Error>;
-
-    /// Resets the cancellation and returns whether there was one.
-    fn take_cancel(&self) -> bool;
-
-    /// Unmaps everything and returns the control channel, for a caller that closes it elsewhere.
-    fn into_channel(self) -> Option<P::Channel>;
-
-    /// Returns the peer's protocol violation on the control channel, if this end found one while it waited.
-    fn fault(&self) -> Option<PeerFault>;
-
-    /// Returns what an event loop can wait for: ready when there may be data or space, or the peer is gone; then call
-    /// [`Link::acknowledge`] before checking. Returns `None` if the doorbell is a futex.
-    ///
-    /// # Errors
-    /// The first call may create an object: at the limit of descriptors, handles or memory.
-    fn pollable(&self) -> Result<Option<P::Borrowed<'_>>, P::Error>;
-
-    /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
-    fn acknowledge(&mut self);
-}
-
-/// What a [`Link`] knows of its peer, and how it waits for a board.
-pub trait WatchPeer<P: Platform> {
-    /// Sleeps until the word at `offset` of `board`, which the same peer writes, differs from `seen`, the peer dies, or the
-    /// wait is over.
+    /// Sleeps as [`Link::watch`] says.
     fn watch(
-        &self,
+        link: &Link<P>,
         board: &P::PeerRegion,
         offset: usize,
         seen: u64,
         until: Option<Instant>,
     ) -> Woken;
 
-    /// Returns whether the peer's process ended, or it closed the session or its channel. Does not wait. Records that it
-    /// published before remain readable.
-    fn peer_gone(&self) -> bool;
+    /// Returns whether the peer's process ended, or it closed its channel. Does not wait.
+    fn has_died(link: &Link<P>) -> bool;
 
-    /// Returns what the system has recorded about the life of the peer's serving thread: nothing, by default. No system call.
-    fn life(&self) -> LifeState {
+    /// As [`Link::life`]: nothing, by default.
+    fn life(link: &Link<P>) -> LifeState {
+        let _ = link;
         LifeState::Unarmed
     }
-}
 
-/// What a [`Link`] does on its control channel after the handshake: messages, and memory that comes with them.
-pub trait PassMemory<P: Platform> {
-    /// Processes the peer's messages so far: rings need no more, and memory is kept for the record that refers to it.
+    /// As [`Link::pollable`].
     ///
     /// # Errors
-    /// [`FollowError`]: the peer sent a message that is not allowed here, or this process has no descriptor or handle left; then
-    /// the message is kept.
-    fn take_control(&mut self) -> Result<DrainOutcome, FollowError>;
+    /// As [`Link::pollable`].
+    fn pollable(link: &Link<P>) -> Result<Option<P::Borrowed<'_>>, P::Error>;
 
-    /// Charges memory to the quota of the peer's user, if there is one: then [`PassMemory::pass_attachment`] does not.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the user has too much already, or a copy for it cannot be made.
-    fn charge_attachment(&self, sealed: &P::Snapshot) -> Result<(), Shortage>;
-
-    /// Passes a message in memory of its own, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: the message was not passed.
-    fn pass_attachment(
-        &self,
-        id: u64,
-        generation: u64,
-        sealed: &P::Snapshot,
-    ) -> Result<(), Shortage>;
-
-    /// Takes the memory of the attach record `id`, checks it and maps it, or copies it where the system cannot prove that nobody
-    /// writes it.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, but the session remains usable.
-    fn take_attachment(&mut self, id: u64) -> Result<(Attachment, P::SnapshotMap), FollowError>;
-
-    /// Passes a broadcast ring, for the attach record `id`.
-    ///
-    /// # Errors
-    /// [`Shortage`]: it was not passed.
-    fn pass_ring(
-        &self,
-        id: u64,
-        ring: BroadcastRing,
-        memory: P::Borrowed<'_>,
-    ) -> Result<(), Shortage>;
-
-    /// Takes the broadcast ring of the attach record `id`, checks its memory and maps it.
-    ///
-    /// # Errors
-    /// [`FollowError`]; after a shortage the ring is lost, but the session remains usable.
-    fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, P::PeerRegion), FollowError>;
+    /// As [`Link::acknowledge`].
+    fn acknowledge(link: &Link<P>);
 }
 
 /// What is known about a peer's serving thread without a system call.
@@ -238,7 +156,7 @@ impl<P: Platform> LifeLock<P> for Absent<P> {
 /// The sessions whose clients may wait for a board.
 pub trait Watchers<P: Platform>: Default {
     /// Registers a session's client.
-    fn join(&self, link: &P::Link);
+    fn join(&self, link: &Link<P>);
 
     /// Wakes all clients when the word at `offset` of `board` has changed.
     fn wake(&self, board: &P::OwnRegion, offset: usize);

@@ -34,11 +34,19 @@ pub trait OwnRegion<P: Platform>: Deref<Target = OwnRange> + Sized {
 /// Memory that the peer created and only the peer writes, mapped read-only.
 pub trait PeerRegion<P: Platform>: Deref<Target = PeerRange> + Sized {
     /// Checks a peer's memory and maps it: it must be of exactly `size` bytes, all of them there, and nobody may be able to
-    /// take them away. What is refused goes to the reaper.
+    /// take them away. What was sent is left to the caller.
     ///
     /// # Errors
     /// What is wrong with it.
-    fn verify_and_map(object: P::Owned, size: usize) -> Result<Self, VerifyError<P>>;
+    fn check_and_map(object: P::Borrowed<'_>, size: usize) -> Result<Self, VerifyError<P>>;
+
+    /// Checks and maps as [`PeerRegion::check_and_map`] does. What is refused goes to the reaper.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn verify_and_map(object: P::Owned, size: usize) -> Result<Self, VerifyError<P>> {
+        Self::check_and_map(P::borrow(&object), size).inspect_err(|_| P::reap([object]))
+    }
 }
 
 /// A snapshot under construction: writable and private to this process.
@@ -75,6 +83,16 @@ pub trait Snapshot<P: Platform>: Sized {
         self.len() == 0
     }
 
+    /// Charges the snapshot to a peer's user, if there is an account, and gives `pass` what to send.
+    ///
+    /// # Errors
+    /// It must not be sent, or there are no resources for a copy.
+    fn lend_to<R>(
+        &self,
+        account: Option<&LoanAccount>,
+        pass: impl FnOnce(P::Borrowed<'_>) -> R,
+    ) -> Result<R, RegionError<P>>;
+
     /// Copies the snapshot into private memory.
     ///
     /// # Errors
@@ -86,4 +104,14 @@ pub trait Snapshot<P: Platform>: Sized {
     /// # Errors
     /// The system refused.
     fn map(&self) -> Result<P::SnapshotMap, VerifyError<P>>;
+}
+
+/// A readable snapshot.
+pub trait SnapshotMap<P: Platform>: Deref<Target = [u8]> + Sized {
+    /// Checks a peer's snapshot of `len` bytes and maps it, or copies it where the system cannot prove that nobody writes it and
+    /// the peer [is not trusted](super::Parts::trusts_peer). What is refused goes to the reaper.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn of_peer(object: P::Owned, len: usize, is_trusted: bool) -> Result<Self, VerifyError<P>>;
 }

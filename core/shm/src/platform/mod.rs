@@ -16,7 +16,6 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -31,17 +30,17 @@ pub use endpoint::{
     Arrivals, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list, lock_path,
 };
 pub use error::{ReceiveError, RegionError, SendError, VerifyError};
-pub use link::{Event, LifeLock, LifeState, Link, Parts, PassMemory, WatchPeer, Watchers};
-pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder};
+pub use link::{Doorbells, Event, LifeLock, LifeState, Parts, Watchers};
+pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder, SnapshotMap};
 pub use peer::{Channel, Credentials, Process};
 pub use poll::{Interest, PollEvent, Poller, Trigger};
 
 /// Every trait of this module, for a caller of their functions.
 pub mod prelude {
     pub use super::{
-        Arrivals as _, Channel as _, Credentials as _, Endpoint as _, Event as _, Inherited as _,
-        LifeLock as _, Link as _, Notify as _, OwnRegion as _, PassMemory as _, PeerRegion as _,
-        Platform, Poller as _, Process as _, Snapshot as _, SnapshotBuilder as _, WatchPeer as _,
+        Arrivals as _, Channel as _, Credentials as _, Doorbells as _, Endpoint as _, Event as _,
+        Inherited as _, LifeLock as _, Notify as _, OwnRegion as _, PeerRegion as _, Platform,
+        Poller as _, Process as _, Snapshot as _, SnapshotBuilder as _, SnapshotMap as _,
         Watchers as _,
     };
 }
@@ -80,9 +79,9 @@ pub trait Platform: Sized + 'static {
     /// A finished snapshot.
     type Snapshot: Snapshot<Self>;
     /// A readable snapshot.
-    type SnapshotMap: Deref<Target = [u8]>;
-    /// One end of a session.
-    type Link: Link<Self>;
+    type SnapshotMap: SnapshotMap<Self>;
+    /// The doorbells of one end of a session.
+    type Doorbells: Doorbells<Self>;
     /// Waits for many descriptors or handles.
     type Poller: Poller<Self>;
     /// A wait for an endpoint to come up.
@@ -131,6 +130,13 @@ pub trait Platform: Sized + 'static {
         let _ = (newest, held);
         0
     }
+
+    /// Borrows a descriptor or handle.
+    fn borrow(object: &Self::Owned) -> Self::Borrowed<'_>;
+
+    /// Opens the spare descriptor again that a receive may have given up, once what was received is closed; nothing, the default,
+    /// where there is none.
+    fn keep_spare() {}
 
     /// Wakes the threads of this process that sleep on `word`; nothing, the default, where none can.
     fn wake(word: &AtomicU32) {

@@ -48,10 +48,12 @@ pub trait Process<P: Platform>: Sized {
     fn has_exited(&self) -> bool;
 }
 
-/// One end of a control socket or pipe, non-blocking.
+/// One end of a control socket or pipe, non-blocking. Its drop does not wait, whatever the peer has queued on it.
 pub trait Channel<P: Platform>: Sized {
     /// Whether a client of netipc can be at the other end.
     const CARRIES_NETIPC: bool;
+    /// The error of objects that were lost with the peer that had sent them; `None`, the default, where the channel keeps them.
+    const LOSS: Option<P::Error> = None;
 
     /// Returns what is ready while there is a message or the other end is closed.
     fn arrived(&self) -> P::Borrowed<'_>;
@@ -68,6 +70,27 @@ pub trait Channel<P: Platform>: Sized {
     /// Every received object went to the reaper.
     fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received<P::Owned>, ReceiveError<P>>;
 
-    /// Closes the channel without waiting: the peer may have queued objects on it whose close waits.
-    fn reap(self);
+    /// Receives as [`Channel::receive`] does, but leaves the message in the channel if this process has no room for its objects:
+    /// by default [`Channel::receive`] does that already.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    fn receive_or_leave(
+        &self,
+        buf: &mut [u8],
+        max: usize,
+    ) -> Result<Received<P::Owned>, ReceiveError<P>> {
+        self.receive(buf, max)
+    }
+
+    /// Makes the next receive find everything sent before this call. Returns whether that can make a difference: never, by
+    /// default.
+    fn catch_up(&self) -> bool {
+        false
+    }
+
+    /// Returns the process at the other end, if the channel holds it.
+    fn process(&self) -> Option<&P::Process> {
+        None
+    }
 }

@@ -29,9 +29,9 @@ const EDITS: [Edit; 22] = [
     edit(
         "a socket is never closed",
         "src/server/reactor/ends.rs",
-        "        channel.reap();\n",
+        "        drop(channel);\n",
         "        if FAULT {\n            std::mem::forget(channel);\n        } else {\n            \
-             channel.reap();\n        }\n",
+             drop(channel);\n        }\n",
     ),
     edit(
         "a switch is published before the descriptor of its lane",
@@ -60,7 +60,7 @@ const EDITS: [Edit; 22] = [
     ),
     edit(
         "a lane that was left stays mapped",
-        "transport-memfd/src/link/control.rs",
+        "core/shm/src/link.rs",
         "        self.peer.lane = lane?;\n",
         "        let left = std::mem::replace(&mut self.peer.lane, lane?);\n        \
              if FAULT {\n            std::mem::forget(left);\n        }\n",
@@ -78,16 +78,16 @@ const EDITS: [Edit; 22] = [
     ),
     edit(
         "a parked caller does not notice a death",
-        "transport-memfd/src/link/wait.rs",
-        "    fn peer_gone(&self) -> bool {\n",
-        "    fn peer_gone(&self) -> bool {\n        \
+        "core/shm/src/link.rs",
+        "    pub fn peer_gone(&self) -> bool {\n",
+        "    pub fn peer_gone(&self) -> bool {\n        \
                  if FAULT {\n            return self.peer.says_closed();\n        }\n",
     ),
     edit(
         "a parked caller does not notice a death",
-        "transport-memfd/src/link/wait.rs",
-        "    fn life(&self) -> LifeState {\n",
-        "    fn life(&self) -> LifeState {\n        \
+        "core/shm/src/link.rs",
+        "    pub fn life(&self) -> LifeState {\n",
+        "    pub fn life(&self) -> LifeState {\n        \
                  if FAULT {\n            return LifeState::Unarmed;\n        }\n",
     ),
     edit(
@@ -127,16 +127,16 @@ const EDITS: [Edit; 22] = [
     edit(
         "a caller drops what its provider published before it died",
         "transport-memfd/src/link/wait.rs",
-        "            if let Some(reason) = self.reason(&moved) {\n",
-        "            if FAULT && self.peer_gone() {\n                return Woken::PeerGone;\n            }\n            \
-                 if let Some(reason) = self.reason(&moved) {\n",
+        "        if let Some(reason) = link.reason(&moved) {\n",
+        "        if FAULT && link.peer_gone() {\n            return Woken::PeerGone;\n        }\n        \
+             if let Some(reason) = link.reason(&moved) {\n",
     ),
     edit(
         "a caller drops what its provider published before it died",
         "transport-memfd/src/link/wait.rs",
-        "        self.reason(moved).unwrap_or(Woken::PeerGone)\n",
-        "        if FAULT {\n            return Woken::PeerGone;\n        }\n        \
-                 self.reason(moved).unwrap_or(Woken::PeerGone)\n",
+        "    link.reason(moved).unwrap_or(Woken::PeerGone)\n",
+        "    if FAULT {\n        return Woken::PeerGone;\n    }\n    \
+             link.reason(moved).unwrap_or(Woken::PeerGone)\n",
     ),
     edit(
         "a caller drops what its provider published before it died",
