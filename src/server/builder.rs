@@ -404,10 +404,8 @@ impl ServerBuilder {
         let (dir, admission) = (self.run_dir.path(), &self.config.admission);
         let group_may_write = self.config.group_run_dir;
         let inherited = self.inherited.iter().position(|socket| socket.is_of(dir, service));
-        let endpoint = match inherited.and_then(|at| self.inherited.get(at)) {
-            Some(socket) => Endpoint::inherit(dir, service, admission, group_may_write, socket),
-            None => Endpoint::reserve(dir, service, admission, group_may_write),
-        };
+        let socket = inherited.and_then(|at| self.inherited.get(at));
+        let endpoint = Endpoint::reserve(dir, service, admission, group_may_write, socket);
         let endpoint = endpoint.map_err(failed)?;
         inherited.map(|at| self.inherited.swap_remove(at));
         let token = self.config.token.map(Token::to_bytes);

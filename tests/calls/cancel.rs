@@ -53,7 +53,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     // It listens, and never answers a HELLO.
     let (path, echo) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
     let same_user = bellwire::Admission::SameUser;
-    let silent = Endpoint::reserve(path, echo, &same_user, false).unwrap();
+    let silent = Endpoint::reserve(path, echo, &same_user, false, None).unwrap();
     silent.listen(1).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
     let canceller = client.canceller().unwrap();

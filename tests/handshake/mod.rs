@@ -149,7 +149,7 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
     let bind = || {
         let (path, service) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
         let same_user = bellwire::Admission::SameUser;
-        let endpoint = Endpoint::reserve(path, service, &same_user, false).unwrap();
+        let endpoint = Endpoint::reserve(path, service, &same_user, false, None).unwrap();
         endpoint.listen(1).unwrap();
         endpoint
     };

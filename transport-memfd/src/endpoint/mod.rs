@@ -77,7 +77,7 @@ impl Endpoint {
     /// # Errors
     /// [`BindError`]; [`BindError::Taken`] when the service is already served.
     pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
-        let endpoint = Self::reserve(run_dir, service, &Admission::SameUser, false)?;
+        let endpoint = Self::bind_by(run_dir, service, &Admission::SameUser, false, None)?;
         endpoint.start_listening()?;
         Ok(endpoint)
     }
@@ -187,18 +187,12 @@ impl platform::Endpoint<Linux> for Endpoint {
         service: ServiceName,
         admission: &Admission,
         group_may_write: bool,
+        inherited: Option<&Inherited>,
     ) -> Result<Self, BindError> {
-        Self::bind_by(run_dir, service, admission, group_may_write, None)
-    }
-
-    fn inherit(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission,
-        group_may_write: bool,
-        inherited: &Inherited,
-    ) -> Result<Self, BindError> {
-        Self::at_inherited(run_dir, service, admission, group_may_write, inherited)
+        match inherited {
+            Some(at) => Self::at_inherited(run_dir, service, admission, group_may_write, at),
+            None => Self::bind_by(run_dir, service, admission, group_may_write, None),
+        }
     }
 
     fn is_in_place(&self) -> bool {

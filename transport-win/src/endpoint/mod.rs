@@ -193,18 +193,9 @@ impl platform::Endpoint<Windows> for Endpoint {
         service: ServiceName,
         admission: &Admission,
         _group_may_write: bool,
+        _inherited: Option<&Absent<Windows>>,
     ) -> Result<Self, BindError> {
         Self::bind_admitting(run_dir, service, admission)
-    }
-
-    fn inherit(
-        _: &Path,
-        _: ServiceName,
-        _: &Admission,
-        _group_may_write: bool,
-        inherited: &Absent<Windows>,
-    ) -> Result<Self, BindError> {
-        match inherited.0 {}
     }
 
     fn listen(&self, _: u32) -> Result<(), OsError> {

@@ -10,27 +10,17 @@ use super::{Absent, Admission, Platform};
 /// The name of a service, held by this process.
 pub trait Endpoint<P: Platform>: Sized {
     /// Takes the name without listening: until [`Endpoint::listen`], clients wait as for a provider that is absent. With
-    /// `group_may_write`, a run directory is accepted whose group may replace what is in it.
+    /// `group_may_write`, a run directory is accepted whose group may replace what is in it. With a socket that was handed over,
+    /// serves the name there: clients that connect before [`Endpoint::listen`] wait.
     ///
     /// # Errors
-    /// The name is taken, or the run directory is not safe.
+    /// The name is taken, the run directory is not safe, or clients do not reach the socket that was handed over.
     fn reserve(
         run_dir: &Path,
         service: ServiceName,
         admission: &Admission<P>,
         group_may_write: bool,
-    ) -> Result<Self, P::BindError>;
-
-    /// Takes the name, and serves it at a socket that was handed over. Clients that connect before [`Endpoint::listen`] wait.
-    ///
-    /// # Errors
-    /// As [`Endpoint::reserve`]; and when clients do not reach the socket.
-    fn inherit(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission<P>,
-        group_may_write: bool,
-        inherited: &P::Inherited,
+        inherited: Option<&P::Inherited>,
     ) -> Result<Self, P::BindError>;
 
     /// Returns whether clients find it by its name: always, by default, where a name has no files that can go.
