@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! range     bytes that one process writes while another reads them
-//! end       the memory of one end of a session, for the core: a page and a lane
+//! memory    the memory of one end of a session, for the core: a page and a lane
 //! link      one end of a session: the core's `Port` over the memory, the channel and the doorbells of a transport
 //! platform  what a transport provides: the traits that each implements
 //! observe   what an observer finds out about sessions of other processes
@@ -22,9 +22,9 @@ compile_error!(
 
 mod broadcast;
 mod cancel;
-mod end;
 mod link;
 mod lock;
+mod memory;
 pub mod platform;
 mod quota;
 mod range;
@@ -33,9 +33,9 @@ mod received;
 
 pub use broadcast::{ReceiveRegion, TransmitRegion};
 pub use cancel::{Cancel, Canceller};
-pub use end::{OwnEnd, PeerEnd};
 pub use link::Link;
 pub use lock::lock;
+pub use memory::{OwnEnd, PeerEnd};
 pub use platform::{
     EndpointInfo, Interest, LifeState, ListError, Liveness, Parts, Platform, PollEvent, Trigger,
 };
