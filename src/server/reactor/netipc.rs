@@ -196,8 +196,9 @@ impl Reactor {
             Ok(Wanted::Calls(batch)) => batch,
             Ok(Wanted::Snapshot) => {
                 let newest = newest_payload(translation, &listener.store);
-                (delta.answered, delta.errors) = (1, u64::from(newest.is_none()));
+                let is_missing = newest.is_none();
                 let passed = session.pass(newest);
+                (delta.answered, delta.errors) = (1, u64::from(is_missing || passed.is_err()));
                 return self.counted(session, &delta, passed);
             }
             // It reaches no handler.

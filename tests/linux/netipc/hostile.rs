@@ -242,3 +242,20 @@ fn a_request_that_the_quota_has_no_room_for_is_counted_as_lost() {
     until("all sessions are over", || server.stats().sessions == 0);
     reconcile(&server.stop());
 }
+
+#[test]
+fn a_snapshot_that_the_quota_has_no_room_for_is_counted_as_an_error() {
+    let fixture = Fixture::with(config().max_memory(Some(16 << 20)));
+    fixture.bytes.publish(&vec![1; 2 << 20]).unwrap();
+    // None reads its answer.
+    let mut peers = Vec::new();
+    until("the quota is used up", || {
+        let mut peer = fixture.peer("bytes");
+        peer.ask(SNAPSHOT, 1, &[1, 0, 0, 0]);
+        peers.push(peer);
+        assert!(peers.len() < 100, "more than the quota is held");
+        fixture.server.stats().over_quota > 0
+    });
+    let stats = fixture.server.stats();
+    assert_eq!(stats.errors, stats.over_quota, "{stats:?}");
+}
