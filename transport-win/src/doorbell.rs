@@ -32,7 +32,7 @@ impl Event {
     ///
     /// # Errors
     /// At the limit of handles or memory.
-    pub fn lasting() -> Result<Self, OsError> {
+    pub fn manual_reset() -> Result<Self, OsError> {
         Self::new(true)
     }
 
@@ -47,11 +47,11 @@ impl Event {
         let _ = unsafe { ResetEvent(self.0.as_raw_handle()) };
     }
 
-    fn new(lasting: bool) -> Result<Self, OsError> {
+    fn new(manual_reset: bool) -> Result<Self, OsError> {
         let rights = Descriptor::parse(NOBODY)?;
         let attributes = rights.attributes();
         // SAFETY: `rights` lives until the call is over; no name is given.
-        let handle = unsafe { CreateEventW(&attributes, i32::from(lasting), 0, ptr::null()) };
+        let handle = unsafe { CreateEventW(&attributes, i32::from(manual_reset), 0, ptr::null()) };
         // SAFETY: made just now; nobody else knows it.
         unsafe { made(handle) }.map(Self)
     }

@@ -89,7 +89,7 @@ impl Channel {
         }
     }
 
-    /// Sets the client's process on the server's end, opened with [`Reach::Handles`](crate::peer::Reach::Handles): handles
+    /// Sets the client's process on the server's end, opened with [`ProcessAccess::Handles`](crate::peer::ProcessAccess::Handles): handles
     /// can be passed from then on.
     pub fn reach(&mut self, process: Process) {
         self.reach = Some(process);

@@ -65,7 +65,7 @@ pub enum ConfirmError {
 
 /// What this process does with another one besides waiting for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum ProcessAccess {
     /// Nothing.
     Watch,
     /// Puts handles into its table and takes handles from it, as a server does with its clients.
@@ -102,7 +102,7 @@ pub fn own_user() -> Result<Sid, OsError> {
 /// When this process may not query the other one, or that one has ended.
 pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
     let pid = pid_of(channel)?;
-    let process = Process::open(pid, Reach::Watch)?;
+    let process = Process::open(pid, ProcessAccess::Watch)?;
     let user = security::user_of_process(process.as_handle())?;
     Ok(Credentials { pid, user })
 }
@@ -111,8 +111,8 @@ pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
 ///
 /// # Errors
 /// When this process may not open the other one with this access, or that one has ended.
-pub fn process(channel: &Channel, reach: Reach) -> Result<Process, OsError> {
-    let process = Process::open(pid_of(channel)?, reach)?;
+pub fn process(channel: &Channel, access: ProcessAccess) -> Result<Process, OsError> {
+    let process = Process::open(pid_of(channel)?, access)?;
     // The number may have been reused since the pipe was opened, but not if the other end is still open now: only that
     // process holds it.
     channel.pipe().check()?;
@@ -191,7 +191,7 @@ impl platform::Credentials<Windows> for Credentials {
         if token != self.user {
             return Err(ConfirmError::Differs { token });
         }
-        let process = process(channel, Reach::Handles);
+        let process = process(channel, ProcessAccess::Handles);
         channel.reach(process.map_err(|source| ConfirmError::Process { source })?);
         Ok(self)
     }
@@ -203,14 +203,14 @@ impl Process {
     ///
     /// # Errors
     /// When there is no such process, or this one may not open it.
-    pub fn open(pid: u32, reach: Reach) -> Result<Self, OsError> {
-        let reach = match reach {
-            Reach::Watch => 0,
-            Reach::Handles => PROCESS_DUP_HANDLE,
+    pub fn open(pid: u32, access: ProcessAccess) -> Result<Self, OsError> {
+        let rights = match access {
+            ProcessAccess::Watch => 0,
+            ProcessAccess::Handles => PROCESS_DUP_HANDLE,
         };
-        let access = PROCESS_SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION | reach;
+        let rights = PROCESS_SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION | rights;
         // SAFETY: no memory of this process is involved.
-        let handle = unsafe { OpenProcess(access, 0, pid) };
+        let handle = unsafe { OpenProcess(rights, 0, pid) };
         // SAFETY: made just now; nobody else knows it.
         Ok(Self { handle: unsafe { made(handle) }?, pid })
     }
@@ -226,7 +226,7 @@ impl platform::Process<Windows> for Process {
         if channel.process().is_some() {
             return None;
         }
-        process(channel, Reach::Watch).ok()
+        process(channel, ProcessAccess::Watch).ok()
     }
 
     fn has_exited(&self) -> bool {

@@ -80,7 +80,7 @@ unsafe impl Send for Pipe {}
 impl Pipe {
     /// Takes over a connected pipe and starts to read.
     pub(crate) fn new(handle: OwnedHandle, end: End) -> Result<Self, OsError> {
-        let arrived = Event::lasting()?;
+        let arrived = Event::manual_reset()?;
         let slot = Box::new(Slot {
             overlapped: UnsafeCell::default(),
             bytes: UnsafeCell::new([0; MAX_MESSAGE]),
@@ -182,7 +182,7 @@ impl Pipe {
 
     /// Writes one message. Returns false if there is no room now: then nothing of it was written.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<bool, OsError> {
-        let written = Event::lasting()?;
+        let written = Event::manual_reset()?;
         let mut overlapped =
             OVERLAPPED { hEvent: written.as_handle().as_raw_handle(), ..OVERLAPPED::default() };
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -118,7 +118,7 @@ impl Endpoint {
         let system = |source| BindError::System { at: pipe.clone(), source };
         let own = peer::own_user().map_err(system)?;
         let rights = Rights::new(own, admitted);
-        let arrived = Event::lasting().map_err(system)?;
+        let arrived = Event::manual_reset().map_err(system)?;
         let first = Listening::open(&pipe, &rights, &arrived, true);
         let first = first.map_err(|source| match source.code() {
             ERROR_ACCESS_DENIED | ERROR_PIPE_BUSY => BindError::Squatted { pipe: pipe.clone() },

@@ -4,7 +4,7 @@ use std::os::windows::io::AsHandle;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bellwire_win::peer::{Process, Reach};
+use bellwire_win::peer::{Process, ProcessAccess};
 use bellwire_win::poll;
 use spawn::spawn;
 
@@ -46,7 +46,7 @@ pub(crate) fn run_dir() -> Option<PathBuf> {
 /// Sleeps until it is killed, at the latest when the test that started it ends.
 pub(crate) fn wait_to_be_killed() -> ! {
     let parent = std::env::var(PARENT).unwrap().parse().unwrap();
-    if let Ok(parent) = Process::open(parent, Reach::Watch) {
+    if let Ok(parent) = Process::open(parent, ProcessAccess::Watch) {
         let _ = poll::wait(&[parent.as_handle()], None);
     }
     std::process::exit(1);

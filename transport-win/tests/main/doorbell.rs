@@ -48,7 +48,7 @@ fn a_handle_of_something_else_rings_nothing() {
 
 #[test]
 fn a_lasting_event_stays_set_until_it_is_reset() {
-    let event = Event::lasting().unwrap();
+    let event = Event::manual_reset().unwrap();
     assert!(!is_ready(event.as_handle()));
     event.ring();
     assert!(is_ready(event.as_handle()) && is_ready(event.as_handle()));

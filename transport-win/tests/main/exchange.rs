@@ -9,7 +9,7 @@ use bellwire_core::{Geometry, Instant, Limits};
 use bellwire_win::doorbell::Event;
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::{Channel, ReceiveError, Received};
-use bellwire_win::peer::{self, Reach};
+use bellwire_win::peer::{self, ProcessAccess};
 use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
@@ -38,7 +38,7 @@ pub(crate) fn link_over(channel: Channel) -> Link {
     let peer_event = Some(Event::from_peer(event).unwrap());
     let process = match channel.process() {
         Some(_) => None,
-        None => Some(peer::process(&channel, Reach::Watch).unwrap()),
+        None => Some(peer::process(&channel, ProcessAccess::Watch).unwrap()),
     };
     Link::new(Parts {
         own,

@@ -6,7 +6,7 @@ use std::os::windows::io::AsHandle;
 
 use bellwire_core::{Bell, Park, Port};
 use bellwire_win::doorbell::Event;
-use bellwire_win::peer::{Process, Reach};
+use bellwire_win::peer::{Process, ProcessAccess};
 use bellwire_win::poll::{Events, Interest, Poller, Trigger};
 use bellwire_win::prelude::*;
 use bellwire_win::region::OwnRegion;
@@ -137,7 +137,7 @@ counted! {
         poller.wait(&mut Events::default(), None).unwrap();
     };
     processes_close_theirs, body_processes, || {
-        Process::open(std::process::id(), Reach::Handles).unwrap();
+        Process::open(std::process::id(), ProcessAccess::Handles).unwrap();
     };
 }
 

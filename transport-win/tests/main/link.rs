@@ -13,7 +13,7 @@ use bellwire_core::{
 };
 use bellwire_win::clock;
 use bellwire_win::link::DrainOutcome;
-use bellwire_win::peer::{Process, Reach};
+use bellwire_win::peer::{Process, ProcessAccess};
 use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::watch::Watchers;
@@ -303,7 +303,7 @@ fn the_death_of_a_peer_ends_a_call_after_its_published_answers() {
 fn the_end_of_a_process_is_seen_though_its_pipe_stays_open() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = child::start("peer::body_waits", dir.path());
-    let process = Process::open(child.pid(), Reach::Watch).unwrap();
+    let process = Process::open(child.pid(), ProcessAccess::Watch).unwrap();
     let (ringer, mut waiter) = links_of(Some(process));
     assert!(!waiter.peer_gone());
     std::thread::scope(|scope| {

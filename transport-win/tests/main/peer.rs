@@ -1,6 +1,6 @@
 use std::os::windows::io::AsHandle;
 
-use bellwire_win::peer::{self, Process, Reach, Sid};
+use bellwire_win::peer::{self, Process, ProcessAccess, Sid};
 use bellwire_win::prelude::*;
 
 use crate::child;
@@ -36,7 +36,7 @@ fn a_client_cannot_claim_another_user() {
 fn the_end_of_a_process_is_seen_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = child::start("peer::body_waits", dir.path());
-    let process = Process::open(child.pid(), Reach::Handles).unwrap();
+    let process = Process::open(child.pid(), ProcessAccess::Handles).unwrap();
     assert!(!process.has_exited() && !is_ready(process.as_handle()));
     child.kill();
     assert!(ready(process.as_handle()));
@@ -53,7 +53,7 @@ fn body_waits() {
 
 #[test]
 fn a_process_that_is_none_is_an_error() {
-    assert!(Process::open(3, Reach::Watch).is_err());
+    assert!(Process::open(3, ProcessAccess::Watch).is_err());
 }
 
 #[test]

@@ -38,20 +38,20 @@ fn more_handles_than_one_wait_takes_are_an_error() {
 
 #[test]
 fn rings_are_reported_once_and_lasting_events_each_time() {
-    let (once, lasting) = (Event::create().unwrap(), Event::lasting().unwrap());
+    let (once, kept) = (Event::create().unwrap(), Event::manual_reset().unwrap());
     let mut poller = Poller::create().unwrap();
     poller.add(once.as_handle(), 1, EDGE).unwrap();
-    poller.add(lasting.as_handle(), 2, Interest::readable(Trigger::Level)).unwrap();
+    poller.add(kept.as_handle(), 2, Interest::readable(Trigger::Level)).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     once.ring();
     assert_eq!(tokens(&mut poller, LONG), [1]);
-    lasting.ring();
+    kept.ring();
     assert_eq!(tokens(&mut poller, LONG), [2]);
     assert_eq!(tokens(&mut poller, LONG), [2]);
-    lasting.reset();
+    kept.reset();
     once.ring();
     let mut seen = tokens(&mut poller, LONG);
-    // The pool may have looked at the lasting one again before it was reset.
+    // The pool may have looked at the one with manual reset again before it was reset.
     while !seen.contains(&1) {
         seen = tokens(&mut poller, LONG);
     }
@@ -98,7 +98,7 @@ fn a_deleted_source_is_not_reported() {
 
 #[test]
 fn a_source_without_interest_is_silent_until_it_has_one_again() {
-    let event = Event::lasting().unwrap();
+    let event = Event::manual_reset().unwrap();
     let mut poller = Poller::create().unwrap();
     let listens = |readable| Interest::exchange(readable, false);
     poller.add(event.as_handle(), 7, listens(true)).unwrap();

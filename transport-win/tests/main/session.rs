@@ -1,6 +1,6 @@
 //! A session between two processes: who calls, and who serves.
 
-use bellwire_core::drive::{Attachable, CallDriver, Responded, ServeDriver};
+use bellwire_core::drive::{Attachable, CallDriver, RespondOutcome, ServeDriver};
 use bellwire_core::lane::{Armed, LaneTerms, Lanes, Wake};
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
@@ -166,12 +166,12 @@ fn serve(link: Link) {
                     }
                     let answer = answer(request);
                     let responded = driver.respond(id, Status::Ok, &answer).unwrap();
-                    assert_eq!(responded, Responded::Done);
+                    assert_eq!(responded, RespondOutcome::Done);
                 }
                 Some(Incoming::Attached { id }) => {
                     let (_, request) = driver.end_mut().port_mut().take_attachment(id).unwrap();
                     let responded = driver.attach(id, Attached(sealed(&answer(&request))));
-                    assert_eq!(responded, Ok(Responded::Done));
+                    assert_eq!(responded, Ok(RespondOutcome::Done));
                 }
                 Some(Incoming::Switch(switch)) => match driver.end_mut().follow(&switch) {
                     // A client that has closed has taken its memory along.

@@ -11,7 +11,7 @@ use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, BindError, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::Channel;
-use bellwire_win::peer::{self, Process, Reach};
+use bellwire_win::peer::{self, Process, ProcessAccess};
 use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
@@ -66,7 +66,7 @@ pub(crate) fn connect_when_there(run_dir: &Path, name: &str) -> Channel {
 pub(crate) fn accept(endpoint: &Endpoint) -> Channel {
     loop {
         if let Some(mut channel) = endpoint.accept().unwrap() {
-            let process = peer::process(&channel, Reach::Handles).unwrap();
+            let process = peer::process(&channel, ProcessAccess::Handles).unwrap();
             channel.reach(process);
             return channel;
         }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, Endpoint};
 use bellwire_win::pass::{Channel, ReceiveError, Received};
-use bellwire_win::peer::{self, Process, Reach};
+use bellwire_win::peer::{self, Process, ProcessAccess};
 use bellwire_win::prelude::*;
 use bellwire_win::{clock, poll};
 
@@ -70,7 +70,7 @@ fn messages() -> CheckResult {
 
 fn pass_handle() -> CheckResult {
     let mut pair = Pair::connect()?;
-    pair.server.reach(peer::process(&pair.server, Reach::Handles)?);
+    pair.server.reach(peer::process(&pair.server, ProcessAccess::Handles)?);
     let event = Event::create()?;
     let mut bytes = [0; 64];
     for (from, to) in [(&pair.server, &pair.client), (&pair.client, &pair.server)] {
@@ -107,7 +107,7 @@ fn first_instance() -> CheckResult {
 fn end_of(child: &mut Command) -> CheckResult {
     let mut child =
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let process = Process::open(child.id(), Reach::Watch);
+    let process = Process::open(child.id(), ProcessAccess::Watch);
     let ended = process
         .and_then(|process| poll::wait(&[process.as_handle()], Some(clock::now().after(TIMEOUT))));
     child.wait()?;
