@@ -1,6 +1,6 @@
 use std::ops::RangeInclusive;
 
-use bellwire_core::drive::{Responded, ServeDriver};
+use bellwire_core::drive::{RespondOutcome, ServeDriver};
 use bellwire_core::lane::Armed;
 use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{CloseReason, Status};
@@ -66,7 +66,7 @@ impl Server {
     pub fn respond(&mut self, id: u64, len: usize) {
         let bytes = payload(id, len);
         let responded = self.driver.respond(id, Status::Ok, &bytes);
-        assert_eq!(responded, Ok(Responded::Done));
+        assert_eq!(responded, Ok(RespondOutcome::Done));
     }
 
     /// Publishes answers, and gives back room.

@@ -30,7 +30,7 @@ pub struct Replies<'a, S: Service> {
     even: &'a [u8],
     /// Above 0.
     stride: usize,
-    uneven: Uneven<'a>,
+    items_left: ItemReplies<'a>,
     left_out: Vec<OversizedItem>,
     service: PhantomData<fn(&S)>,
 }
@@ -45,7 +45,7 @@ pub(super) struct OversizedItem {
 
 /// The remaining answers to any other batch.
 #[derive(Clone)]
-struct Uneven<'a> {
+struct ItemReplies<'a> {
     items: Items<'a>,
     /// How many answers were returned.
     given: usize,
@@ -62,8 +62,8 @@ impl<'a, S: Service> Replies<'a, S> {
         let even = view.even().filter(|_| left_out.is_empty());
         let items = if even.is_some() { Items::default() } else { view.iter() };
         let (even, stride) = even.unwrap_or((&[], 1));
-        let uneven = Uneven { items, given: 0, unsent: 0 };
-        Self { even, stride, uneven, left_out, service: PhantomData }
+        let items_left = ItemReplies { items, given: 0, unsent: 0 };
+        Self { even, stride, items_left, left_out, service: PhantomData }
     }
 
     /// Appends the remaining answers to `values`. Cheaper than one by one if all [have the same
@@ -92,19 +92,19 @@ impl<S: Service> Iterator for Replies<'_, S> {
             self.even = rest;
             return Some(S::Response::decode(bytes).map_err(malformed));
         }
-        let (next, uneven) = self.uneven.clone().next::<S>(&self.left_out);
-        self.uneven = uneven;
+        let (next, items_left) = self.items_left.clone().next::<S>(&self.left_out);
+        self.items_left = items_left;
         next
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let uneven = self.uneven.items.len() + self.left_out.len() - self.uneven.unsent;
-        let left = self.even.len() / self.stride + uneven;
+        let items_left = self.items_left.items.len() + self.left_out.len() - self.items_left.unsent;
+        let left = self.even.len() / self.stride + items_left;
         (left, Some(left))
     }
 }
 
-impl Uneven<'_> {
+impl ItemReplies<'_> {
     /// Returns the next answer and the remaining ones.
     #[inline(never)]
     fn next<S: Service>(mut self, left_out: &[OversizedItem]) -> (Next<S>, Self) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::lock;
 
 /// How long one close may take before another thread takes over the queue behind it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The maximum number of threads of a reaper. One is idle unless that many are stuck in a close.
 const MAX_THREADS: usize = 16;
 
@@ -126,7 +126,7 @@ impl<H: Send> Reaper<H> {
         loop {
             let left = match state.began {
                 Some(began) if !state.closing.is_empty() => {
-                    PATIENCE.saturating_sub(began.elapsed())
+                    CLOSE_TIMEOUT.saturating_sub(began.elapsed())
                 }
                 _ => Duration::ZERO,
             };

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire_core::drive::{Attachable, Responded, ServeDriver};
+use bellwire_core::drive::{Attachable, RespondOutcome, ServeDriver};
 use bellwire_core::lane::{Armed, LaneStats};
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::{Incoming, ServeCounts};
@@ -171,7 +171,7 @@ impl Serving {
 
     fn try_respond(&mut self, id: u64, status: Status, payload: &[u8]) -> Option<()> {
         let driver = &mut self.driver;
-        let mut responded = Ok(Responded::Attach);
+        let mut responded = Ok(RespondOutcome::Attach);
         if status != Status::Ok || payload.len() < self.attach_from {
             if payload.len() >= self.stream_from {
                 driver
@@ -181,10 +181,10 @@ impl Serving {
             }
             responded = driver.respond(id, status, payload);
         }
-        if responded == Ok(Responded::Attach) {
+        if responded == Ok(RespondOutcome::Attach) {
             responded = driver.attach(id, Attached(payload.to_vec()));
         }
-        (responded.expect("no violation") == Responded::Done).then_some(())
+        (responded.expect("no violation") == RespondOutcome::Done).then_some(())
     }
 
     /// Writes the owed answers for which there is room; returns true when none is left.

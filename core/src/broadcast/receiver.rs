@@ -254,7 +254,9 @@ impl Receiver {
         if matches!(found.kind, BroadcastKind::Pad | BroadcastKind::Change) {
             // A pad is followed by a record at the ring's start. Whoever takes each record reads events, which change nothing,
             // and a change is never the newest record.
-            return Err(self.blame(peer, PeerFault::Unexpected { at, kind: found.kind as u8 }));
+            return Err(
+                self.classify_fault(peer, PeerFault::Unexpected { at, kind: found.kind as u8 })
+            );
         }
         let len = found.len as usize;
         self.copy(peer, &found, into);
@@ -308,7 +310,7 @@ impl Receiver {
         let space = BroadcastRecord::space(len);
         let Some(kind) = BroadcastKind::parse(kind) else {
             let kind = u8::try_from(kind).unwrap_or(u8::MAX);
-            return Err(self.blame(peer, PeerFault::UnknownKind { at, kind }));
+            return Err(self.classify_fault(peer, PeerFault::UnknownKind { at, kind }));
         };
         let fits = space <= published.min(room)
             && match kind {
@@ -318,7 +320,7 @@ impl Receiver {
             };
         if !fits {
             let fault = PeerFault::RecordTooLong { at, len, room: published.min(room) };
-            return Err(self.blame(peer, fault));
+            return Err(self.classify_fault(peer, fault));
         }
         Ok(Found { kind, sequence: header.sequence.get(), len, space })
     }
@@ -333,7 +335,7 @@ impl Receiver {
 
     /// A record is impossible: because the writer was overwriting it, or because the writer wrote it so.
     #[cold]
-    fn blame(&self, peer: &impl ReceiveMemory, fault: PeerFault) -> Missed {
+    fn classify_fault(&self, peer: &impl ReceiveMemory, fault: PeerFault) -> Missed {
         if self.is_whole(peer) { Missed::Fault(fault) } else { Missed::Overrun }
     }
 

@@ -6,4 +6,4 @@ mod call;
 mod serve;
 
 pub use call::{CallDriver, CallFailed, SpinPoll};
-pub use serve::{Attachable, Responded, ServeDriver};
+pub use serve::{Attachable, RespondOutcome, ServeDriver};

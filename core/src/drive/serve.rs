@@ -49,7 +49,7 @@ impl<P> Attachable<P> for Infallible {
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Responded {
+pub enum RespondOutcome {
     /// It was written, or is kept until there is room.
     Done,
     /// No lane carries it: [attach](ServeDriver::attach) it. Nothing was counted.
@@ -166,19 +166,19 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         id: u64,
         status: Status,
         bytes: &[u8],
-    ) -> Result<Responded, PeerFault> {
+    ) -> Result<RespondOutcome, PeerFault> {
         let Err(unanswered) = self.respond_now(id, status, bytes) else {
-            return Ok(Responded::Done);
+            return Ok(RespondOutcome::Done);
         };
         match *unanswered {
             RespondError::Full { missing } => self.respond_later(id, status, bytes, missing)?,
             RespondError::TooLarge => return self.respond(id, Status::TooLarge, &[]),
             RespondError::Grow(_) => self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?,
-            RespondError::Attach => return Ok(Responded::Attach),
-            RespondError::Short(shortage) => return Ok(Responded::Short(shortage)),
+            RespondError::Attach => return Ok(RespondOutcome::Attach),
+            RespondError::Short(shortage) => return Ok(RespondOutcome::Short(shortage)),
             RespondError::Peer(fault) => return Err(fault),
         }
-        Ok(Responded::Done)
+        Ok(RespondOutcome::Done)
     }
 
     /// Answers a request if that takes no memory but the lane's, which grows for the answer.
@@ -286,7 +286,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
-    pub fn attach(&mut self, id: u64, what: A) -> Result<Responded, PeerFault> {
+    pub fn attach(&mut self, id: u64, what: A) -> Result<RespondOutcome, PeerFault> {
         self.end.answering(id);
         let End { port, lanes, .. } = &mut self.end;
         let (own, peer, pass) = (port.own(), port.peer(), |id| what.pass(port, id));
@@ -297,10 +297,10 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 self.waiting.push_back((id, what));
             }
             Err(RespondError::Peer(fault)) => return Err(self.end.fail(fault)),
-            Err(RespondError::Short(shortage)) => return Ok(Responded::Short(shortage)),
-            Err(_) => return Ok(Responded::Attach),
+            Err(RespondError::Short(shortage)) => return Ok(RespondOutcome::Short(shortage)),
+            Err(_) => return Ok(RespondOutcome::Attach),
         }
-        Ok(Responded::Done)
+        Ok(RespondOutcome::Done)
     }
 
     /// Writes the answers that wait for room, as far as there is room or the lane can grow; only as many parts as is fair

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bellwire_core::drive::{Attachable, Responded, ServeDriver};
+use bellwire_core::drive::{Attachable, RespondOutcome, ServeDriver};
 use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::resize::{FollowError, ResizeError, Shortage};
 use bellwire_core::serve::Incoming;
@@ -83,7 +83,7 @@ impl Server<'_> {
                 let Some(id) = self.requests.pop() else { return Ok(()) };
                 let payload = vec![7; usize::from(script.u16())];
                 let written = self.driver.respond_in_parts(id, Status::Ok, Box::new(payload));
-                self.or_again(id, written.map(|_| Responded::Done))
+                self.or_again(id, written.map(|_| RespondOutcome::Done))
             }
             9 => self.attach(u64::from(script.u16()) * 4),
             10 => self.driver.flush().map(drop),
@@ -164,10 +164,10 @@ impl Server<'_> {
     fn or_again(
         &mut self,
         id: u64,
-        responded: Result<Responded, PeerFault>,
+        responded: Result<RespondOutcome, PeerFault>,
     ) -> Result<(), PeerFault> {
         let is_counted = match responded {
-            Ok(responded) => responded == Responded::Done,
+            Ok(responded) => responded == RespondOutcome::Done,
             Err(_) => self.driver.counts().in_flight() == self.requests.len() as u64,
         };
         if !is_counted {

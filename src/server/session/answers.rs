@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellwire_core::Port;
-use bellwire_core::drive::{Attachable, Responded};
+use bellwire_core::drive::{Attachable, RespondOutcome};
 use bellwire_core::end::EndReason;
 use bellwire_core::resize::Shortage;
 use bellwire_core::serve::RespondError;
@@ -157,11 +157,11 @@ impl ServerSession {
         }
         self.over_quota = None;
         match self.driver.attach(id, what)? {
-            Responded::Done => return Ok(()),
-            Responded::Short(shortage) => {
+            RespondOutcome::Done => return Ok(()),
+            RespondOutcome::Short(shortage) => {
                 self.incident.get_or_insert(IncidentCause::Short(shortage));
             }
-            Responded::Attach => {}
+            RespondOutcome::Attach => {}
         }
         self.respond(id, otherwise, &[])
     }

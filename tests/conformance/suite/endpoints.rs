@@ -1,4 +1,4 @@
-use bellwire_core::drive::{Responded, ServeDriver};
+use bellwire_core::drive::{RespondOutcome, ServeDriver};
 use bellwire_core::lane::{Armed, Growth, Lanes, Wake};
 use bellwire_core::serve::{Incoming, ServeCounts};
 use bellwire_core::sync::Ordering;
@@ -121,7 +121,7 @@ impl<P: Port> Endpoints for Serving<P> {
 
     fn prepare(&mut self, id: u64, payload: &[u8]) {
         let responded = self.driver.respond(id, Status::Ok, payload);
-        assert_eq!(responded, Ok(Responded::Done));
+        assert_eq!(responded, Ok(RespondOutcome::Done));
     }
 
     fn commit(&mut self) {
