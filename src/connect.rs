@@ -80,14 +80,14 @@ pub(crate) fn dial(
     run_dir: &RunDir,
     service: ServiceName,
     config: &ClientConfig,
-    patience: Instant,
+    until: Instant,
 ) -> Result<(Channel, Credentials), ConnectError> {
     let dir = run_dir.path();
     let mut trusted = Cow::Borrowed(&config.trusted[..]);
     if let Some(owner) = Os::owner_trusted_by_root(dir) {
         trusted.to_mut().push(owner);
     }
-    let channel = Endpoint::connect(dir, service, &trusted, Some(patience))?;
+    let channel = Endpoint::connect(dir, service, &trusted, Some(until))?;
     let credentials =
         Credentials::of(&channel).map_err(system("read the provider's credentials"))?;
     check_provider(&credentials, &trusted)?;
@@ -106,15 +106,15 @@ struct Mapped {
 
 impl Connecting {
     /// Connects to the endpoint and sends HELLO. Blocks only for room at the endpoint, on systems with a limit, until
-    /// `patience`.
+    /// `until`.
     pub(crate) fn start(
         run_dir: &RunDir,
         service: ServiceName,
         (method, schema): (u32, u64),
         config: &ClientConfig,
-        patience: Instant,
+        until: Instant,
     ) -> Result<Self, ConnectError> {
-        let (channel, credentials) = dial(run_dir, service, config, patience)?;
+        let (channel, credentials) = dial(run_dir, service, config, until)?;
         let LaneConfig { size, limits, shrink_after, .. } = config.lane;
         let lane = limits.lane_within_limit(learned::opening(service, Role::Client, &config.lane));
         let hello = Hello {

@@ -75,8 +75,8 @@ pub fn probe(
     config: &ClientConfig,
 ) -> Result<Probe, ConnectError> {
     let begun = Os::now();
-    let patience = begun.after(config.connect_timeout);
-    let connecting = Connecting::start(run_dir, service, (method, 0), config, patience)?;
+    let until = begun.after(config.connect_timeout);
+    let connecting = Connecting::start(run_dir, service, (method, 0), config, until)?;
     let pid = connecting.provider_pid();
     let opened = connecting.finish();
     let took = Os::now().since(begun);

@@ -138,9 +138,9 @@ impl StatsClient {
         config: &ClientConfig,
     ) -> Result<Self, ConnectError> {
         let begun = Os::now();
-        let patience = begun.after(config.connect_timeout);
+        let until = begun.after(config.connect_timeout);
         let observed = (STATS_METHOD, 0);
-        let opened = Connecting::start(run_dir, service, observed, config, patience)?.finish()?;
+        let opened = Connecting::start(run_dir, service, observed, config, until)?.finish()?;
         let took = Os::now().since(begun);
         Ok(Self { session: Session::new(opened, config), took, asks_for: Layout(WITH_INCIDENTS) })
     }

@@ -73,7 +73,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
         self.cache.refresh()
     }
 
-    /// Refreshes, and waits up to `patience` for the provider to open a session and to pass the newest snapshot. Does not
+    /// Refreshes, and waits up to `max_wait` for the provider to open a session and to pass the newest snapshot. Does not
     /// wait for the next publication, nor for an absent provider.
     ///
     /// # Errors
@@ -83,12 +83,12 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
     /// Outside of a runtime with I/O and time, if it has to wait.
     pub async fn refresh_within(
         &mut self,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         let mut found = Refreshed::Pending;
         let settled = poll_fn(|context| self.poll_refreshed(&mut found, context));
-        // At the end of the patience, what was found until then counts.
-        timeout(patience, settled).await.unwrap_or(Ok(()))?;
+        // When that time is over, what was found until then counts.
+        timeout(max_wait, settled).await.unwrap_or(Ok(()))?;
         Ok(found)
     }
 

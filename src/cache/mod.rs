@@ -168,7 +168,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.refresh_changed()
     }
 
-    /// Refreshes like [`SnapshotCache::refresh`], but waits up to `patience` for the provider to open a session and
+    /// Refreshes like [`SnapshotCache::refresh`], but waits up to `max_wait` for the provider to open a session and
     /// to pass the newest snapshot. Does not wait for the next publication, nor for an absent provider.
     ///
     /// # Errors
@@ -176,11 +176,11 @@ impl<T: Snapshot> SnapshotCache<T> {
     #[inline]
     pub fn refresh_within(
         &mut self,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         match self.refresh()? {
             found @ (Refreshed::Unchanged | Refreshed::Empty) => Ok(found),
-            found => self.refresh_patiently(found, patience),
+            found => self.refresh_waiting(found, max_wait),
         }
     }
 
@@ -292,12 +292,12 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Continues after a refresh with this outcome.
     #[cold]
-    fn refresh_patiently(
+    fn refresh_waiting(
         &mut self,
         mut found: Refreshed,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
-        let until = Os::now().after(patience);
+        let until = Os::now().after(max_wait);
         let mut changed = None;
         loop {
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));

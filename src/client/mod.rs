@@ -488,8 +488,8 @@ impl<S: Service> Client<S> {
         self.phase = Phase::Without(None);
     }
 
-    /// Takes one step. Blocks only while the provider's backlog is full, until `patience`.
-    fn advance(&mut self, patience: Instant) {
+    /// Takes one step. Blocks only while the provider's backlog is full, at most until then.
+    fn advance(&mut self, until: Instant) {
         let now = Os::now();
         match self.phase {
             Phase::Ready(_) => return,
@@ -498,7 +498,7 @@ impl<S: Service> Client<S> {
         }
         let progress = match std::mem::replace(&mut self.phase, Phase::Without(None)) {
             Phase::Connecting(connecting) => connecting.advance(),
-            _ => self.dial(patience).and_then(Connecting::advance),
+            _ => self.dial(until).and_then(Connecting::advance),
         };
         let progress = match progress {
             // Whoever listened stops, or was killed: its successor may listen already.
@@ -506,21 +506,21 @@ impl<S: Service> Client<S> {
                 if error.is_provider_leaving()
                     && !std::mem::replace(&mut self.immediate_retry_used, true) =>
             {
-                self.dial(patience).and_then(Connecting::advance)
+                self.dial(until).and_then(Connecting::advance)
             }
             progress => progress,
         };
-        self.apply(progress, now, patience);
+        self.apply(progress, now, until);
     }
 
     /// Connects to the provider and sends it the first message.
-    fn dial(&self, patience: Instant) -> Result<Connecting, ConnectError> {
+    fn dial(&self, until: Instant) -> Result<Connecting, ConnectError> {
         let Contract { service, method, schema, .. } = self.contract;
-        Connecting::start(&self.run_dir, service, (method, schema), &self.config, patience)
+        Connecting::start(&self.run_dir, service, (method, schema), &self.config, until)
     }
 
     /// Takes note of how a step went, which was taken at `now`.
-    fn apply(&mut self, progress: Result<Progress, ConnectError>, now: Instant, patience: Instant) {
+    fn apply(&mut self, progress: Result<Progress, ConnectError>, now: Instant, until: Instant) {
         match progress {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
             Ok(Progress::Open(opened)) => {
@@ -538,7 +538,7 @@ impl<S: Service> Client<S> {
             Err(error) => {
                 let is_full = matches!(error, ConnectError::Busy);
                 // A call goes on waiting for room in the backlog.
-                if !is_full || patience <= now {
+                if !is_full || until <= now {
                     self.backoff.failed(now);
                 }
                 self.backlog_rejections += u64::from(is_full);

@@ -19,9 +19,9 @@ use crate::reaper;
 /// once more for the last.
 pub(crate) const MAX_UPDATES: usize = 4;
 /// What happens in a directory when the next one on the path goes.
-const GOES: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
+const REMOVED: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
 /// When it comes, or what is in its way goes.
-const COMES: WatchFlags = GOES.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO);
+const CHANGED: WatchFlags = REMOVED.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO);
 
 /// Watches the run directory, or where it was. Readable when something may have happened.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Notify {
             let (mut found, mut failed) = (None, None);
             let mut dirs = self.run_dir.ancestors().enumerate();
             let nearest = dirs.find(|(above, dir)| {
-                let wanted = if *above > 0 { COMES } else { self.within };
+                let wanted = if *above > 0 { CHANGED } else { self.within };
                 match self.watch_dir(dir, wanted) {
                     Ok(watch) => {
                         found = Some(watch);
@@ -127,7 +127,7 @@ impl Notify {
             }
             if let Some((_, above)) = dirs.next() {
                 // Without the right to watch it, the end of the nearest may go unnoticed until its files are closed.
-                current.extend(self.watch_dir(above, GOES));
+                current.extend(self.watch_dir(above, REMOVED));
             }
             seen = nearest;
         }
@@ -242,7 +242,7 @@ mod tests {
         fs::create_dir(&run_dir).unwrap();
         let notify = Notify::watch(&run_dir).unwrap();
         // As after a round in which another directory was the nearest.
-        let passed = notify.watch_dir(&passed, COMES).unwrap();
+        let passed = notify.watch_dir(&passed, CHANGED).unwrap();
         let (mut current, mut before) = (BTreeSet::from([passed]), BTreeSet::new());
         notify.watch_nearest(false, &mut current, &mut before).unwrap();
         assert!(!current.contains(&passed) && before.contains(&passed));

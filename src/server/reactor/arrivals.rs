@@ -69,7 +69,7 @@ impl Reactor {
             place,
             listener,
             client,
-            is_heard: false,
+            is_ready: false,
             is_muted: false,
             retry_after: Duration::ZERO,
             is_retried: false,

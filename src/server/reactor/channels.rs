@@ -18,7 +18,7 @@ impl Reactor {
     /// Handles a channel on which something may have arrived.
     pub(super) fn mark_ready(&mut self, place: Place) {
         if let Some(entry) = self.slots.get_mut(place.slot) {
-            if !std::mem::replace(&mut entry.is_heard, true) {
+            if !std::mem::replace(&mut entry.is_ready, true) {
                 self.clients.mark_ready(entry.client, place);
             }
         }
@@ -31,7 +31,7 @@ impl Reactor {
         }
         let slot = place.slot;
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        entry.is_heard = false;
+        entry.is_ready = false;
         match &mut entry.state {
             SlotState::Open(session) => match session.read_control() {
                 Ok(DrainOutcome::Nothing) => self.unmute_socket(place),
@@ -56,7 +56,7 @@ impl Reactor {
         if std::mem::take(&mut entry.is_muted) && self.listen(place, true).is_err() {
             return self.end(place.slot, EndReason::Gone);
         }
-        self.go_on(place.slot);
+        self.resume(place.slot);
     }
 
     /// Stops polling a socket on which messages stay, which would wake this thread again and again. The record that
@@ -71,7 +71,7 @@ impl Reactor {
         let Some(session) = self.session(place.slot) else { return };
         let (comes_back, is_paused) = (needs_channel(session.link()), session.is_paused());
         if is_news || is_paused || session.has_moved() {
-            self.go_on(place.slot);
+            self.resume(place.slot);
         }
         if !comes_back {
             return;
@@ -85,7 +85,7 @@ impl Reactor {
     }
 
     /// Gives a session turns, even if it was paused.
-    pub(super) fn go_on(&mut self, slot: usize) {
+    pub(super) fn resume(&mut self, slot: usize) {
         if let Some(session) = self.session(slot) {
             session.resume();
             self.activate(slot);

@@ -26,7 +26,7 @@ impl Reactor {
                 let _ = link.process().map(|process| self.poller.delete(process.as_object()));
             }
         }
-        self.go_on(slot);
+        self.resume(slot);
     }
 
     pub(super) fn is_departed(&mut self, slot: usize) -> bool {

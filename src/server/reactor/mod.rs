@@ -111,7 +111,7 @@ struct Slot {
     /// The index of its client in [`Clients`].
     client: usize,
     /// Whether an event on its channel has not been handled yet.
-    is_heard: bool,
+    is_ready: bool,
     /// Whether its channel is not polled, because messages stay there.
     is_muted: bool,
     /// If so, how long its next retry waits.
