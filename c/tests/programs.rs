@@ -321,7 +321,7 @@ fn the_shared_library_has_its_name_and_the_functions_of_the_header_only() {
 #[test]
 fn the_libraries_are_no_larger_than_their_budgets() {
     const SHARED: u64 = 1_320_000;
-    const ADDED_TO_A_CALLER: u64 = 620_000;
+    const ADDED_TO_A_CALLER: u64 = 640_000;
     let len = |file: &Path| std::fs::metadata(file).unwrap().len();
     let program = |more: &[&str]| {
         let flags = [&["-std=c11", "-s", "-Wl,--gc-sections"], more].concat();

@@ -115,7 +115,7 @@ impl Faults {
         if file == self.program {
             replace(SWITCH.fault, self.start, &start)?;
         }
-        let core = if file.starts_with("core/") { "crate" } else { "bellwire_core" };
+        let core = if file.starts_with("core/src/") { "crate" } else { "bellwire_core" };
         for edit in self.edits.iter().chain([&SWITCH]).filter(|edit| edit.file == file) {
             let number = self.names().find(|(_, name)| *name == edit.fault).map_or(0, |(at, _)| at);
             let is_faulty = format!("{core}::is_faulty({number})");
