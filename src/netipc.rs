@@ -31,7 +31,7 @@
 //! # }
 //! ```
 
-use bellwire_netipc::wire::{hello_without_token, is_netipc};
+use bellwire_netipc::handshake::{hello_without_token, is_netipc};
 
 use crate::control::ControlMessage;
 use crate::transport::{Os, prelude::*};

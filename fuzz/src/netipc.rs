@@ -10,9 +10,9 @@ use bellwire_cgroups::CgroupsLookup;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::wire::Status as Outcome;
 use bellwire_netipc::Status;
+use bellwire_netipc::handshake::{Agreed, Terms, answer_hello, is_netipc, refuse_hello};
 use bellwire_netipc::method::Method;
 use bellwire_netipc::server::{Request, ServerSession, Wanted};
-use bellwire_netipc::wire::{Agreed, Terms, answer_hello, is_netipc, refuse_hello};
 
 use crate::script::Script;
 

@@ -3,7 +3,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`wire`] | headers, the handshake, chunks, batches |
+//! | [`handshake`] | what a client proposes, and what the server decides |
+//! | [`wire`] | headers, chunks, batches |
 //! | [`server`] | one client's session, without I/O: datagrams in, datagrams out; what all clients of a service share |
 //! | [`method`] | how a service's snapshots and calls are translated |
 //! | [`snapshot`], [`lookup`] | the payloads of the three services |
@@ -16,6 +17,7 @@
 mod bytes;
 #[cfg(feature = "client")]
 mod client;
+pub mod handshake;
 pub mod lookup;
 pub mod method;
 pub mod server;

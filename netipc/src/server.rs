@@ -9,8 +9,9 @@ use bellwire_core::wire::Status as Outcome;
 use bellwire_core::{Instant, StallStatus};
 
 use crate::bytes::{Reader, TableWriter};
+use crate::handshake::Agreed;
 use crate::method::{Answer, CallMethod, Exchange, Method, SnapshotMethod};
-use crate::wire::{Agreed, Arriving, Header, Leaving, REQUEST, RESPONSE};
+use crate::wire::{Arriving, Header, Leaving, REQUEST, RESPONSE};
 use crate::{Malformed, Status, Violation};
 
 /// How the clients of one service are served, and its newest snapshot, which is translated once for all of them.

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use crate::bytes::TableWriter;
+use crate::handshake::{Agreed, Terms, answer_hello, is_netipc};
 use crate::lookup::{
     self, App, Cgroup, CgroupName, Process, ProcessCgroup, read_apps, read_cgroups, write_apps,
     write_cgroups,
@@ -18,7 +19,7 @@ use crate::lookup::{
 use crate::method::{INCREMENT, Method, SnapshotMethod};
 use crate::server::{Request, ServerSession, Translation, Wanted};
 use crate::snapshot::{Item, View, check_request, simple_hash, write};
-use crate::wire::{Agreed, Header, REQUEST, Terms, answer_hello, is_netipc};
+use crate::wire::{Header, REQUEST};
 use crate::{Status, Token};
 
 fn hex(text: &str) -> Vec<u8> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bellwire_core::Instant;
 use bellwire_core::wire::{RefuseCode, Status as Outcome};
 use bellwire_netipc::Status;
+use bellwire_netipc::handshake::{Agreed, refuse_hello};
 use bellwire_netipc::server::{ServerSession, Translation};
-use bellwire_netipc::wire::{Agreed, refuse_hello};
 
-pub(super) use bellwire_netipc::wire::is_netipc;
+pub(super) use bellwire_netipc::handshake::is_netipc;
 
 use super::handler::Caller;
 use super::quotas::Share;

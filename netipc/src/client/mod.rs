@@ -15,13 +15,11 @@ use bellwire_memfd::peer::{self, User};
 use bellwire_memfd::prelude::*;
 use bellwire_memfd::{Linux, clock, poll};
 
+use crate::handshake::{Agreed, MAX_REQUEST, MAX_RESPONSE, Proposal};
 use crate::lookup::{self, Answers, App, Cgroup};
 use crate::method::{APPS_LOOKUP, CGROUPS_LOOKUP, CGROUPS_SNAPSHOT};
 use crate::snapshot::{self, View};
-use crate::wire::{
-    Agreed, Arriving, Header, Leaving, MAX_PACKET, MAX_REQUEST, MAX_RESPONSE, Proposal, REQUEST,
-    RESPONSE,
-};
+use crate::wire::{Arriving, Header, Leaving, MAX_PACKET, REQUEST, RESPONSE};
 use crate::{Malformed, Status, Token, Violation};
 
 /// The payload of an answer that is proposed at first, in bytes.

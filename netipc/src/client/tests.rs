@@ -13,8 +13,8 @@ use bellwire_memfd::endpoint::ConnectError;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
 
 use super::{Client, ClientConfig, ClientError};
+use crate::handshake::refuse_hello;
 use crate::lookup::{App, Cgroup};
-use crate::wire::refuse_hello;
 use crate::{Status, Token};
 
 fn client(dir: &Path) -> Client {
@@ -105,13 +105,13 @@ fn misbehaving_server(dir: &Path, ack: Ack, answers: Vec<Vec<u8>>) -> thread::Jo
 
 /// What an honest provider answers.
 fn honest(hello: &[u8]) -> Vec<u8> {
-    let terms = crate::wire::Terms {
+    let terms = crate::handshake::Terms {
         token: None,
         max_request: 1 << 20,
         max_response: (1000, 1 << 20),
         session: 1,
     };
-    crate::wire::answer_hello(hello, &terms).unwrap().1.to_vec()
+    crate::handshake::answer_hello(hello, &terms).unwrap().1.to_vec()
 }
 
 fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {

@@ -2,8 +2,9 @@
 
 use bellwire_core::wire::Status as Outcome;
 use bellwire_netipc::Status;
+use bellwire_netipc::handshake::{Terms, answer_hello, refuse_hello};
 use bellwire_netipc::server::{Request, Wanted};
-use bellwire_netipc::wire::{MAX_PACKET, Terms, answer_hello, refuse_hello};
+use bellwire_netipc::wire::MAX_PACKET;
 
 use super::poll_budget::LONGEST_SHARE;
 use super::{Reactor, Slot, SlotState};
