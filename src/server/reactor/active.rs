@@ -70,10 +70,16 @@ impl Reactor {
         if budget == 0 {
             return false;
         }
+        let sole = clients.sole_active();
         let mut counter = SpinCounter::new(budget);
         loop {
-            if has_work(clients, slots, outbox) {
+            if has_work(clients, sole, slots, outbox) {
                 spin.hit(counter.spun());
+                if let Some(slot) = sole {
+                    // It competes with no other, so that its turn need not wait for the next round.
+                    let work = self.turn_of(slot);
+                    self.poll_budget.count(work, &self.clients);
+                }
                 return true;
             }
             std::hint::spin_loop();
@@ -88,7 +94,7 @@ impl Reactor {
             }
             let poll_after_yield = || {
                 std::thread::yield_now();
-                has_work(clients, slots, outbox)
+                has_work(clients, sole, slots, outbox)
             };
             if !spin.tick(&mut counter, Os::now, poll_after_yield) {
                 return false;
@@ -172,17 +178,25 @@ impl Reactor {
 /// Returns whether an active session has moved, or a worker or a future has an answer. The sessions before it prefetch until
 /// the next poll.
 #[inline]
-fn has_work(clients: &Clients, slots: &mut Slab<Slot>, outbox: Option<&Outbox>) -> bool {
-    for sessions in clients.by_client() {
-        for &slot in sessions {
-            let Some(session) = slots.get_mut(slot).and_then(Slot::session) else { continue };
-            if !session.holds_off() && session.has_moved() {
-                return true;
-            }
-            session.end_mut().prefetch();
+fn has_work(
+    clients: &Clients,
+    sole: Option<usize>,
+    slots: &mut Slab<Slot>,
+    outbox: Option<&Outbox>,
+) -> bool {
+    let mut has_moved = |&slot: &usize| {
+        let Some(session) = slots.get_mut(slot).and_then(Slot::session) else { return false };
+        if !session.holds_off() && session.has_moved() {
+            return true;
         }
-    }
-    outbox.is_some_and(Outbox::has_done)
+        session.end_mut().prefetch();
+        false
+    };
+    let has_moved = match &sole {
+        Some(slot) => has_moved(slot),
+        None => clients.by_client().flatten().any(has_moved),
+    };
+    has_moved || outbox.is_some_and(Outbox::has_done)
 }
 
 /// Returns the last multiple of `interval` up to `time`, so that sessions are retried together: a call that comes each

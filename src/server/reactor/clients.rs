@@ -187,6 +187,12 @@ impl Clients {
         self.active
     }
 
+    /// Returns the polled session, if there is only one.
+    #[inline]
+    pub(super) fn sole_active(&self) -> Option<usize> {
+        if self.active == 1 { self.all_active().next() } else { None }
+    }
+
     /// Returns all polled sessions by client.
     #[inline]
     pub(super) fn by_client(&self) -> impl Iterator<Item = &[usize]> {
