@@ -13,7 +13,7 @@ use bellwire_core::wire::{
 use bellwire_core::{Geometry, Limits, ServiceName, Word};
 use bellwire_hostile::wire::{SEALS, Session, Target, memfd, send};
 use bellwire_memfd::endpoint::Endpoint;
-use bellwire_memfd::pass::{self, Channel, ReceiveError};
+use bellwire_memfd::pass::{self, Channel, ReceiveError, SendError};
 use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_vectors::{Case, number, parse, unhex};
@@ -89,7 +89,14 @@ fn a_server_in_c_refuses_each_first_message_of_the_corpus() {
     for case in cases("control-bad.txt", ("to", "server")) {
         let name = &case.name;
         let socket = eventually(name, || target.connect("increment"));
-        send_bytes(&socket, &case.all("bytes"), &pages(case.number("fds")));
+        let memory = pages(case.number("fds"));
+        let memory: Vec<_> = memory.iter().map(AsFd::as_fd).collect();
+        let sent = pass::send(socket.as_fd(), &case.all("bytes"), &memory);
+        // From Linux 6.16 on, no descriptor of a client that is not admitted reaches a server.
+        if !memory.is_empty() && matches!(sent, Err(SendError::System { .. })) {
+            continue;
+        }
+        sent.unwrap();
         let mut bytes = [0; MAX_CONTROL];
         let received = eventually(name, || pass::receive(socket.as_fd(), &mut bytes, 4).ok());
         let answer = Message::parse(bytes.get(..received.len).unwrap(), received.count()).unwrap();
@@ -190,6 +197,7 @@ impl Provider {
         };
         let mut bytes = [0; MAX_CONTROL];
         receive(&mut bytes)?;
+        channel.accept_objects();
         let welcome = Welcome {
             version: 1,
             features: 0,

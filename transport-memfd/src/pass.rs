@@ -1,9 +1,10 @@
+#![allow(unsafe_code, reason = "setsockopt: rustix has no SO_PASSRIGHTS")]
 //! Passes messages with descriptors over the control socket (`SOCK_SEQPACKET`,
 //! [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)). Nothing here blocks.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use bellwire_shm::platform;
 use rustix::cmsg_space;
@@ -20,6 +21,8 @@ pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of descriptors in one message: the kernel's limit, `SCM_MAX_FD`.
 pub const MAX_FDS: usize = 253;
+/// `SO_PASSRIGHTS` on all architectures that Bellwire supports (Linux 6.16).
+const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// Why a message was not sent.
 pub type SendError = platform::SendError<Linux>;
@@ -150,6 +153,24 @@ pub fn receive_or_leave(
     }
 }
 
+/// Sets whether a peer can send descriptors to this socket, or to the connections of a listening one from their first moment on:
+/// `SO_PASSRIGHTS` (Linux 6.16). Where it cannot, its `sendmsg` fails with `EPERM`. What is queued already stays.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel, where a peer always can.
+pub fn set_passrights(sock: BorrowedFd<'_>, value: bool) -> Result<(), Errno> {
+    let value = libc::c_int::from(value);
+    let at = <*const libc::c_int>::cast(&value);
+    let len = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel reads `len` bytes of `value`, which is live.
+    let result =
+        unsafe { libc::setsockopt(sock.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, at, len) };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
+
 /// Returns whether the peer will send nothing more. The socket reports this as soon as a receive can reach the end; messages
 /// from before a peer left are not visible then.
 fn has_ended(sock: BorrowedFd<'_>) -> bool {
@@ -226,6 +247,11 @@ impl platform::Channel<Linux> for Channel {
 
     fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
         send(self.as_fd(), bytes, fds)
+    }
+
+    fn accept_objects(&self) {
+        // A kernel without the option has refused none.
+        let _ = set_passrights(self.as_fd(), true);
     }
 
     fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {

@@ -14,6 +14,7 @@ use super::passing::Passing;
 use crate::support::child::Process;
 use crate::support::fuse::Silent;
 use crate::support::guard::{TEST_TIMEOUT, until};
+use crate::support::limiter::hide_passrights_here;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
 use crate::support::services::{Echo, Hold};
@@ -27,6 +28,7 @@ fn holds_up_no_reactor<T, K>(
     prepare: impl FnOnce(&TestServer) -> T,
     act: impl FnOnce(&TestServer, T) -> K,
 ) {
+    hide_passrights_here();
     let fixture = TestServer::with(config);
     let mut good: Client<Echo> = fixture.client();
     let mut holder: Client<Hold> = fixture.client();

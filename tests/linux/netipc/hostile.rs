@@ -12,6 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use super::{Fixture, Increment, config, hello};
 use crate::support::gate::{Gate, OpenAtEnd};
 use crate::support::guard::until;
+use crate::support::limiter::hide_passrights_here;
 use crate::support::netipc_peer::{Hello, INCREMENT, Peer, SNAPSHOT, chunk, header, table};
 use crate::support::test_server::{Dir, provide_with, reconcile};
 
@@ -115,6 +116,7 @@ fn a_batch_with_misplaced_items_is_refused() {
 
 #[test]
 fn descriptors_do_not_belong_to_netipc() {
+    hide_passrights_here();
     let fixture = Fixture::new();
     // Not the peer's own socket, which the server would shut down.
     let file = File::open("/dev/null").unwrap();

@@ -16,6 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::TEST_TIMEOUT;
+use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, Hold, echo};
 use crate::support::test_server::{Dir, client_config};
 
@@ -85,6 +86,7 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
         let session = client.session().unwrap();
         session.submit(&who).unwrap();
         assert_eq!(server.next_line(), format!("came {who}"));
+        Rogue::connect(&dir.run_dir, "hold").passes_nothing();
         // The predecessor listened when it connected: its end does not end this session.
         let early = session.wait_reply(Duration::from_millis(50)).unwrap_err();
         assert!(matches!(early, CallError::Deadline { .. }), "{early}");

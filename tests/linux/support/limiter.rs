@@ -130,6 +130,23 @@ pub(crate) fn forbid_here(call: libc::c_long) {
     install(filter, 0);
 }
 
+/// From now on there is no `SO_PASSRIGHTS`, in this thread, in those that it starts, and for ever. Clients of a server that it starts can
+/// send descriptors before they are admitted, as on a kernel before Linux 6.16.
+pub(crate) fn hide_passrights_here() {
+    const SO_PASSRIGHTS: u32 = 83;
+    let option = offset_of!(libc::seccomp_data, args) + 2 * size_of::<u64>();
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOPROTOOPT as u32;
+    let filter = [
+        step(LOAD, offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
+        step(IS, libc::SYS_setsockopt as u32, 0, 3),
+        step(LOAD, option as u32, 0, 0),
+        step(IS, SO_PASSRIGHTS, 0, 1),
+        step(END, refuse, 0, 0),
+        step(END, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    install(filter, 0);
+}
+
 const LOAD: u32 = BPF_LD | BPF_W | BPF_ABS;
 const IS: u32 = BPF_JMP | BPF_JEQ | BPF_K;
 const END: u32 = BPF_RET | BPF_K;

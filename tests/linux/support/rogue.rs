@@ -17,11 +17,12 @@ use bellwire_core::{
 };
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
-use bellwire_memfd::pass::{self, Channel, ReceiveError};
+use bellwire_memfd::pass::{self, Channel, ReceiveError, SendError};
 use bellwire_memfd::peer::Process;
 use bellwire_memfd::prelude::*;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{endpoint, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
@@ -107,6 +108,17 @@ impl Rogue {
 
     pub(crate) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         pass::send(self.socket.as_fd(), bytes, fds).unwrap();
+    }
+
+    /// Nothing with a descriptor can be sent, where the kernel has `SO_PASSRIGHTS`.
+    #[track_caller]
+    pub(crate) fn passes_nothing(&self) {
+        let socket = self.socket.as_fd();
+        if let Err(error) = pass::set_passrights(socket, true) {
+            return println!("nothing was tried: no SO_PASSRIGHTS here ({error})");
+        }
+        let refused = SendError::System { source: Errno::PERM };
+        assert_eq!(pass::send(socket, b"fd", &[socket]), Err(refused));
     }
 
     pub(crate) fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) {

@@ -22,7 +22,7 @@ use rustix::process::{Pid, getpid};
 use crate::admission::{self, Admission};
 use crate::arrivals;
 use crate::fork::ForkGuard;
-use crate::pass::Channel;
+use crate::pass::{self, Channel};
 use crate::peer::User;
 use crate::peer::own_uid;
 pub use bellwire_shm::{ListError, Liveness};
@@ -215,6 +215,8 @@ impl platform::Endpoint<Linux> for Endpoint {
     /// The kernel caps `most` at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)); beyond it
     /// connecting fails with [`ConnectError::Busy`].
     fn listen(&self, most: u32) -> Result<(), Errno> {
+        // Descriptors of a client that is not admitted would only have to be closed. Kernels before Linux 6.16 have no such option.
+        let _ = pass::set_passrights(self.socket.as_fd(), false);
         rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))?;
         arrivals::touch(&self.path);
         Ok(())

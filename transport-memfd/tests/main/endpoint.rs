@@ -12,9 +12,11 @@ use bellwire_memfd::endpoint::{
     BindError, ConnectError, Endpoint, Liveness, RunDirError, connect, list, lock_path,
     prepare_run_dir, socket_path,
 };
+use bellwire_memfd::pass::{self, SendError};
 use bellwire_memfd::peer::User;
 use bellwire_memfd::poll;
 use bellwire_memfd::prelude::*;
+use rustix::io::Errno;
 
 use crate::child;
 use crate::support::{service, test_deadline};
@@ -54,6 +56,24 @@ fn a_client_that_connects_is_accepted() {
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         assert!(rustix::fs::fcntl_getfl(fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
     }
+}
+
+#[test]
+fn a_client_passes_descriptors_once_its_connection_accepts_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    let client = connect(dir.path(), service("a")).unwrap();
+    if let Err(error) = pass::set_passrights(client.as_fd(), true) {
+        return eprintln!("skipped: this kernel has no SO_PASSRIGHTS ({error}), Linux 6.16 has it");
+    }
+    let send = || pass::send(client.as_fd(), b"fd", &[client.as_fd()]);
+    let refused = Err(SendError::System { source: Errno::PERM });
+    assert_eq!(send(), refused, "before accept");
+    let server = endpoint.accept().unwrap().unwrap();
+    assert_eq!(send(), refused, "after accept");
+    server.accept_objects();
+    send().unwrap();
+    assert_eq!(server.receive(&mut [0; 2], 1).unwrap().count(), 1);
 }
 
 #[test]
@@ -231,7 +251,7 @@ fn a_full_backlog_is_busy() {
         }
         assert!(waiting.len() < 10_000);
     };
-    let limited = matches!(&error, ConnectError::System { source, .. } if *source == rustix::io::Errno::MFILE);
+    let limited = matches!(&error, ConnectError::System { source, .. } if *source == Errno::MFILE);
     assert!(limited || matches!(error, ConnectError::Busy { .. }), "{error}");
 }
 

@@ -26,6 +26,8 @@ fn state(page: &PeerRegion) -> LifeState {
 fn a_killed_process_wakes_threads_parked_on_its_life_word() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::bind(dir.path(), service("life")).unwrap();
+    // The child sends its page without a handshake. Older kernels have no such option.
+    let _ = pass::set_passrights(endpoint.as_fd(), true);
     let mut child = child::start("life::body_that_is_killed", dir.path());
     assert!(poll::wait_readable(&[endpoint.as_fd()], test_deadline()).unwrap().any());
     let socket = endpoint.accept().unwrap().unwrap();

@@ -64,6 +64,9 @@ pub trait Channel<P: Platform>: Sized {
     /// Nothing of the message was sent.
     fn send(&self, bytes: &[u8], objects: &[P::Borrowed<'_>]) -> Result<(), SendError<P>>;
 
+    /// Lets the other end of an accepted channel send objects. Until then the system may refuse to; by default it never does.
+    fn accept_objects(&self) {}
+
     /// Receives one message of at most `buf.len()` bytes and `max` objects.
     ///
     /// # Errors

@@ -6,8 +6,10 @@ use bellwire::RefuseCode;
 use bellwire_core::wire::{Attach, Attachment, Message, Ready, Refuse};
 
 use super::{is_dropped, is_refused};
+use crate::support::limiter::hide_passrights_here;
 use crate::support::memory::Draft;
-use crate::support::rogue::{encode, hello, service, welcome};
+use crate::support::rogue::{Rogue, encode, hello, service, welcome};
+use crate::support::test_server::TestServer;
 
 fn honest() -> Vec<u8> {
     encode(&Message::Hello(hello(service("echo"))), 0)
@@ -139,6 +141,7 @@ rows! { descriptors: arrive_with_it {
 
 #[track_caller]
 fn arrive_with_it(fds: usize, says: u16, part: &str) {
+    hide_passrights_here();
     is_refused(RefuseCode::Protocol, part, |rogue| {
         let lane = Draft::lane().make();
         rogue.send_bytes(&with_u16(6, says), &vec![lane.as_fd(); fds]);
@@ -154,8 +157,18 @@ rows! { dropped: cannot_be_received {
 
 #[track_caller]
 fn cannot_be_received(bytes: &[u8], fds: usize) {
+    hide_passrights_here();
     is_dropped(|rogue| {
         let lane = Draft::lane().make();
         rogue.send_bytes(bytes, &vec![lane.as_fd(); fds]);
     });
+}
+
+#[test]
+fn a_client_that_is_not_admitted_passes_no_descriptor() {
+    let fixture = TestServer::open();
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
+    rogue.passes_nothing();
+    // Admitted, it passes its page and its lane.
+    rogue.open();
 }
