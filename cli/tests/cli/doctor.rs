@@ -20,7 +20,14 @@ const LINUX: ExpectedChecks = (
         "SCM_RIGHTS over SEQPACKET",
         "SO_PEERCRED",
     ],
-    &["futex_waitv", "SO_PEERPIDFD", "io_uring", "io_uring futex wait", "eBPF tracer"],
+    &[
+        "futex_waitv",
+        "SO_PASSRIGHTS",
+        "SO_PEERPIDFD",
+        "io_uring",
+        "io_uring futex wait",
+        "eBPF tracer",
+    ],
 );
 
 const WINDOWS: ExpectedChecks = (

@@ -19,6 +19,10 @@ fn lacking(feature: &str) -> (Value, Errno) {
             let flag = json!({ "index": 1, "type": "dword", "op": { "masked_eq": 8 }, "val": 8 });
             (json!([{ "syscall": "memfd_create", "args": [flag] }]), Errno::INVAL)
         }
+        "SO_PASSRIGHTS" => {
+            let set = json!({ "syscall": "setsockopt", "args": [equal(1, 1), equal(2, 83)] });
+            (json!([set]), Errno::NOPROTOOPT)
+        }
         "SO_PEERPIDFD" => (json!([pidfd_of_peer]), Errno::NOPROTOOPT),
         "pidfd_open and poll" => {
             (json!([pidfd_of_peer, { "syscall": "pidfd_open" }]), Errno::NOSYS)

@@ -19,6 +19,11 @@ pub(super) fn checks(child: &mut Command) -> Vec<Check> {
         "a sandbox (seccomp, gVisor) may forbid it: allow socket(2), sendmsg(2) and recvmsg(2) of AF_UNIX",
         pass_descriptor(),
     );
+    group.optional(
+        "SO_PASSRIGHTS",
+        "Linux 6.16 or newer has it; without it a client can send descriptors before it is admitted, which are closed",
+        refuse_descriptor(),
+    );
     group.required("SO_PEERCRED", "without it nobody can tell who connects", credentials());
     group.optional(
         "SO_PEERPIDFD",
@@ -53,6 +58,15 @@ fn pass_descriptor() -> CheckResult {
         return Err("another descriptor arrived".into());
     }
     Ok(Finding::ok("a descriptor arrived with its message"))
+}
+
+fn refuse_descriptor() -> CheckResult {
+    let (here, there) = pair()?;
+    pass::set_passrights(there.as_fd(), false)?;
+    match pass::send(here.as_fd(), b"one", &[there.as_fd()]) {
+        Ok(()) => Err("a descriptor was sent all the same".into()),
+        Err(_) => Ok(Finding::ok("a client sends descriptors only once it is admitted")),
+    }
 }
 
 fn credentials() -> CheckResult {
