@@ -121,6 +121,7 @@ func (s *serverSession) open() error {
 	w := welcome{
 		version: protocol, lane: lane, session: number, doorbell: doorbell, maxBatch: o.maxBatch, limits: own, schema: schema,
 	}
+	s.sock.acceptDescriptors()
 	err = s.sock.send(w.encode(len(passed)+1), true, slices.Insert(passed, 2, s.server.boardFD)...)
 	closeOwn(passed[:2]...)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -392,6 +393,25 @@ func TestClosesThatCannotBlockWaitForNoOther(t *testing.T) {
 	}
 	if _, waiting := closes(ownUser); waiting > 0 {
 		t.Errorf("%d closes wait", waiting)
+	}
+}
+
+func TestAClientThatIsNotAdmittedPassesNoDescriptor(t *testing.T) {
+	dir := t.TempDir()
+	listening(t, dir, echo)
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(dir, "echo.sock"), Net: "unixpacket"})
+	check(t, err)
+	defer conn.Close()
+	sock, err := newSocket(conn)
+	check(t, err)
+	check(t, sock.raw.Control(func(fd uintptr) {
+		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, soPassRights, 1); err != nil {
+			t.Skip("this kernel has no SO_PASSRIGHTS, Linux 6.16 has it: ", err)
+		}
+		err = sock.send([]byte("?"), false, int(fd))
+	}))
+	if err != unix.EPERM {
+		t.Error(err)
 	}
 }
 

@@ -138,8 +138,12 @@ func bind(path string, o options) (*net.UnixListener, error) {
 		}
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		// Before bind, so that the socket has this mode from its first moment.
-		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		controlErr := raw.Control(func(fd uintptr) {
+			// Those of a client that is not admitted would only have to be closed.
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, soPassRights, 0)
+			// Before bind, so that the socket has this mode from its first moment.
+			err = unix.Fchmod(int(fd), 0o600)
+		})
 		return errors.Join(err, controlErr)
 	}}
 	listener, err := config.Listen(context.Background(), "unixpacket", path)

@@ -36,6 +36,15 @@ func newSocket(conn *net.UnixConn) (*socket, error) {
 	return &socket{conn, raw, peer, peer.Uid}, nil
 }
 
+// soPassRights is SO_PASSRIGHTS of Linux 6.16: whether others can send descriptors to a socket, or to what is accepted from it.
+// Where they cannot, their sendmsg fails with EPERM; with an older kernel they always can.
+const soPassRights = 83
+
+// acceptDescriptors lets the peer send descriptors.
+func (s *socket) acceptDescriptors() {
+	_ = s.raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, soPassRights, 1) })
+}
+
 // close closes it, and with it the descriptors that the peer left there.
 func (s *socket) close() { reapConn(s.user, s.conn) }
 
