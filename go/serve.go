@@ -384,10 +384,10 @@ func (s *serverSession) answerWithin(h header, answer []byte) error {
 			return err
 		}
 		if s.tx.head == head || s.server.ctx.Err() != nil {
-			s.reason, s.stopping = closeUnread, true
-			s.server.stats.unread.Add(1)
-			s.server.stats.incident(s.uid, incidentUnread)
-			s.shut(closeUnread)
+			s.reason, s.stopping = closeStalled, true
+			s.server.stats.stalled.Add(1)
+			s.server.stats.incident(s.uid, incidentStalled)
+			s.shut(closeStalled)
 			return err
 		}
 		head = s.tx.head

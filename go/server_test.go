@@ -125,7 +125,7 @@ func TestAClientThatReadsNothingIsClosed(t *testing.T) {
 	for range 300 {
 		submitted(t, s, make([]byte, 16))
 	}
-	for server.stats.unread.Load() == 0 {
+	for server.stats.stalled.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	for s.Err() == nil {

@@ -18,7 +18,7 @@ import (
 // serverStats are what `bellwire stat` asks a server for.
 type serverStats struct {
 	started uint64
-	sessions, admitted, handshakesFailed, accepted, answered, refused, lost, errors, panics, poisoned, unread, requestHigh, answerHigh,
+	sessions, admitted, handshakesFailed, accepted, answered, refused, lost, errors, panics, poisoned, stalled, requestHigh, answerHigh,
 	refusedClients, noDescriptors, noMemory, posted, postErrors, published atomic.Uint64
 	socketRung atomic.Uint64
 	rungBy     [DoorbellSocket + 1]atomic.Uint64 // sessions, by the doorbell of their clients
@@ -53,7 +53,7 @@ const (
 const (
 	incidentRefused = iota
 	incidentPoisoned
-	incidentUnread
+	incidentStalled
 	incidentNoDescriptors
 	incidentNoMemory
 	incidentAtLimit
@@ -67,7 +67,7 @@ const (
 func (s *serverStats) row() (row [statsCounters]uint64) {
 	for at, counter := range map[int]*atomic.Uint64{
 		0: &s.sessions, 1: &s.socketRung, 2: &s.admitted, 3: &s.handshakesFailed, 4: &s.accepted, 5: &s.answered, 6: &s.refused, 7: &s.lost,
-		8: &s.errors, 9: &s.panics, 10: &s.poisoned, 11: &s.unread, 12: &s.sums[sumRings], 14: &s.sums[sumReceived],
+		8: &s.errors, 9: &s.panics, 10: &s.poisoned, 11: &s.stalled, 12: &s.sums[sumRings], 14: &s.sums[sumReceived],
 		15: &s.sums[sumSent], 16: &s.sums[sumAttachesReceived], 17: &s.sums[sumAttachesSent], 18: &s.sums[sumGrows],
 		19: &s.sums[sumShrinks], 20: &s.sums[sumLaneFull], 22: &s.requestHigh, 23: &s.answerHigh, 24: &s.rungBy[DoorbellFutex],
 		25: &s.rungBy[DoorbellEventfd], 26: &s.rungBy[DoorbellSocket], 27: &s.refusedClients, 28: &s.noDescriptors, 29: &s.noMemory,

@@ -86,7 +86,7 @@ const (
 	closeNormal closeReason = iota + 1
 	closePoisoned
 	closeStopping
-	closeUnread
+	closeStalled
 )
 
 func (r closeReason) String() string {
@@ -97,7 +97,7 @@ func (r closeReason) String() string {
 		return "it found a protocol violation"
 	case closeStopping:
 		return "it stops"
-	case closeUnread:
+	case closeStalled:
 		return "its messages were not read"
 	}
 	return "reason unknown"

@@ -119,7 +119,7 @@ config! {
         /// handlers. Checked when a call ends at its deadline and by [`Client::refresh`](crate::Client::refresh);
         /// counted from the first check that finds it so. `None`, the default: never; calls still end at their own
         /// deadlines.
-        unread_timeout: Option<Duration> = None,
+        stall_timeout: Option<Duration> = None,
         /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
         spin: SpinPolicy = SpinPolicy::default(),
         /// The doorbell on which the provider wakes this end. Default: a futex. For an event loop, use
@@ -214,12 +214,12 @@ config! {
         /// MiB for items of 8 bytes, 38 MiB for answers of 300; longer batches are no faster.
         max_batch: u32 = 131_072,
         /// How long a client may stall, taking nothing of what was published for it, before the server closes its
-        /// session with [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread). Taking one record is enough.
+        /// session with [`CloseReason::Stalled`](bellwire_core::wire::CloseReason::Stalled). Taking one record is enough.
         /// The time counts from when the reactor first notices and is checked in steps of a quarter; a client that has
         /// taken everything is never closed for this. `None`: never. Default: 60 s.
         ///
         /// What was published stays readable if the client resumes; answers that found no room are dropped.
-        unread_timeout: Option<Duration> = Some(Duration::from_secs(60)),
+        stall_timeout: Option<Duration> = Some(Duration::from_secs(60)),
         /// Clients that may wait to be accepted at each endpoint; any more find it full and retry. Default: 4 096,
         /// which Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`](crate::ServerStats::backlog_peak) is
         /// the most that have waited.

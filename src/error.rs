@@ -118,7 +118,7 @@ pub enum CallError {
         executed: Executed,
     },
     /// The provider closed the session for this reason: it is stopping, or this end read nothing for longer than
-    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout), or violated the protocol. What was published
+    /// [`ServerConfig::stall_timeout`](crate::ServerConfig::stall_timeout), or violated the protocol. What was published
     /// before is read first.
     #[error("the provider closed the session, {}; {executed}", why_closed(*reason))]
     Closed {
@@ -175,7 +175,7 @@ impl CallError {
             Self::PeerGone { .. } | Self::Closed { reason: CloseReason::Normal, .. } => {
                 ErrorKind::PeerGone
             }
-            Self::Closed { reason: CloseReason::Unread, .. } => ErrorKind::Unread,
+            Self::Closed { reason: CloseReason::Stalled, .. } => ErrorKind::Stalled,
             Self::Closed { reason: CloseReason::Stopping, .. } => ErrorKind::Stopping,
             Self::Closed { reason: CloseReason::Poisoned, .. } => ErrorKind::ProtocolViolation,
             Self::ProtocolViolation(_) => ErrorKind::ProtocolViolation,
@@ -241,8 +241,8 @@ const fn why_closed(reason: CloseReason) -> &'static str {
             "because this end violated the protocol: see what the provider reported, and update the older of the two"
         }
         CloseReason::Stopping => "because it is stopping: try again once another one runs",
-        CloseReason::Unread => {
-            "because this client stopped reading answers: read them sooner, or raise the provider's unread_timeout"
+        CloseReason::Stalled => {
+            "because this client stopped reading answers: read them sooner, or raise the provider's stall_timeout"
         }
     }
 }

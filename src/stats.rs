@@ -126,7 +126,7 @@ counters! {
         /// Sessions closed because the client violated the protocol.
         poisoned,
         /// Sessions closed because the client took nothing of what was published for it for too long.
-        unread,
+        stalled,
         /// How often a client was rung; each ring is one system call.
         rings,
         /// How often the reactor slept; 0 for a single service.

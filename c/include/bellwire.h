@@ -189,7 +189,7 @@
 #define BW_E_STOPPING 13
 
 // The provider closed the session because this end took nothing for too long.
-#define BW_E_UNREAD 14
+#define BW_E_STALLED 14
 
 // The object belongs to the process that this one was forked from.
 #define BW_E_FORKED 15
@@ -537,7 +537,7 @@ typedef struct bw_server_stats {
   // Sessions closed because the client violated the protocol.
   uint64_t poisoned;
   // Sessions closed because the client took nothing of what was published for it for too long.
-  uint64_t unread;
+  uint64_t stalled;
   // How often this process had no descriptor left to accept a client, follow its lane, or answer it.
   uint64_t out_of_descriptors;
   // How often this process had no memory or mappings left for that.

@@ -39,7 +39,7 @@ pub const BW_E_SYSTEM: c_int = 12;
 /// The provider is stopping.
 pub const BW_E_STOPPING: c_int = 13;
 /// The provider closed the session because this end took nothing for too long.
-pub const BW_E_UNREAD: c_int = 14;
+pub const BW_E_STALLED: c_int = 14;
 /// The object belongs to the process that this one was forked from.
 pub const BW_E_FORKED: c_int = 15;
 /// An argument is NULL, too short, out of range, or not UTF-8, or the object's configuration excludes the function: a mistake of

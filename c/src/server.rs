@@ -54,7 +54,7 @@ pub struct bw_server_stats {
     /// Sessions closed because the client violated the protocol.
     pub poisoned: u64,
     /// Sessions closed because the client took nothing of what was published for it for too long.
-    pub unread: u64,
+    pub stalled: u64,
     /// How often this process had no descriptor left to accept a client, follow its lane, or answer it.
     pub out_of_descriptors: u64,
     /// How often this process had no memory or mappings left for that.
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn bw_server_get_stats(
             errors,
             posted,
             poisoned,
-            unread,
+            stalled,
             out_of_descriptors,
             out_of_memory,
             over_quota,
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn bw_server_get_stats(
             errors,
             posted,
             poisoned,
-            unread,
+            stalled,
             out_of_descriptors,
             out_of_memory,
             over_quota,

@@ -75,7 +75,7 @@ impl From<ErrorKind> for Exit {
             | ErrorKind::WouldBlock
             | ErrorKind::Cancelled
             | ErrorKind::System
-            | ErrorKind::Unread
+            | ErrorKind::Stalled
             | ErrorKind::Forked => Self::Failed,
             // The enumeration may grow: name new kinds above.
             _ => Self::Failed,
@@ -224,7 +224,7 @@ mod tests {
             (ErrorKind::Malformed, Exit::Provider),
             (ErrorKind::System, Exit::Failed),
             (ErrorKind::Stopping, Exit::Provider),
-            (ErrorKind::Unread, Exit::Failed),
+            (ErrorKind::Stalled, Exit::Failed),
             (ErrorKind::Forked, Exit::Failed),
         ];
         for (code, (kind, exit)) in (1..).zip(exits) {

@@ -22,7 +22,7 @@ counter lost               requests_lost Requests whose client went away before 
 counter errors             request_errors Of those answered, requests that their handler failed, or whose answer could not be sent.
 counter panics             handler_panics Handlers that panicked.
 counter poisoned           sessions_poisoned Sessions whose client violated the protocol.
-counter unread             sessions_unread Sessions whose client read nothing for too long.
+counter stalled            sessions_stalled Sessions whose client read nothing for too long.
 counter rings              rings Times that a client was rung.
 counter bytes_received     received_bytes Bytes of records taken.
 counter bytes_sent         sent_bytes Bytes of records written.

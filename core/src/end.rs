@@ -30,7 +30,7 @@ pub enum EndReason {
     /// The peer's process ended.
     Gone,
     /// The peer took nothing for too long.
-    Unread,
+    Stalled,
     /// The peer violated the protocol. Nothing is read from its memory any more.
     Fault(PeerFault),
 }

@@ -74,7 +74,7 @@ pub enum ErrorKind {
     /// The server is stopping.
     Stopping = 13,
     /// The peer closed the session because this end took nothing from its lane for too long.
-    Unread = 14,
+    Stalled = 14,
     /// The object belongs to the process that this one was forked from: open a new one after the fork.
     Forked = 15,
 }
@@ -92,7 +92,7 @@ impl ErrorKind {
             | Self::TooLarge
             | Self::WouldBlock
             | Self::Deadline
-            | Self::Unread
+            | Self::Stalled
             | Self::Forked => Fault::Caller,
             Self::Incompatible
             | Self::PeerGone

@@ -78,9 +78,9 @@ impl PeerMemory for ScriptedPeer {
 }
 
 /// Own memory that nobody reads.
-struct Unread;
+struct Ignored;
 
-impl OwnMemory for Unread {
+impl OwnMemory for Ignored {
     fn store(&self, _: Word, _: u64, _: Ordering) {}
 
     fn write(&self, offset: usize, bytes: &[u8]) {
@@ -88,9 +88,9 @@ impl OwnMemory for Unread {
     }
 }
 
-fn lanes() -> (Lanes, Unread, ScriptedPeer) {
+fn lanes() -> (Lanes, Ignored, ScriptedPeer) {
     let size = Geometry::new(SIZE).unwrap();
-    (Lanes::new(size, size), Unread, ScriptedPeer::new(SIZE))
+    (Lanes::new(size, size), Ignored, ScriptedPeer::new(SIZE))
 }
 
 fn header(kind: Kind, len: u32) -> Header {

@@ -15,8 +15,8 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// Looks from the end that sends, which is number 0.
-fn check(pair: &mut Pair, unread: &mut StallDetector, now: Instant) -> StallStatus {
-    unread.check(&mut pair.lanes[0], pair.ends[0].peer(), now, LIMIT).unwrap()
+fn check(pair: &mut Pair, detector: &mut StallDetector, now: Instant) -> StallStatus {
+    detector.check(&mut pair.lanes[0], pair.ends[0].peer(), now, LIMIT).unwrap()
 }
 
 fn send(pair: &mut Pair, id: u64) {
@@ -30,62 +30,62 @@ fn take(pair: &mut Pair) {
 
 #[test]
 fn a_peer_that_has_nothing_to_take_is_waited_for_without_end() {
-    let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
+    let (mut pair, mut detector) = (Pair::new(growing()), StallDetector::default());
     for now in [0, 100, 100_000] {
-        assert_eq!(check(&mut pair, &mut unread, at(now)), StallStatus::CaughtUp);
+        assert_eq!(check(&mut pair, &mut detector, at(now)), StallStatus::CaughtUp);
     }
     send(&mut pair, 1);
     take(&mut pair);
     for now in [100_001, 200_000] {
-        assert_eq!(check(&mut pair, &mut unread, at(now)), StallStatus::CaughtUp);
+        assert_eq!(check(&mut pair, &mut detector, at(now)), StallStatus::CaughtUp);
     }
 }
 
 #[test]
 fn a_peer_that_takes_nothing_has_the_limit_from_the_first_check_and_no_longer() {
-    let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
+    let (mut pair, mut detector) = (Pair::new(growing()), StallDetector::default());
     send(&mut pair, 1);
-    assert_eq!(check(&mut pair, &mut unread, at(5)), StallStatus::CheckAt(at(15)));
+    assert_eq!(check(&mut pair, &mut detector, at(5)), StallStatus::CheckAt(at(15)));
     // Records sent meanwhile do not extend its time.
     send(&mut pair, 2);
-    assert_eq!(check(&mut pair, &mut unread, at(14)), StallStatus::CheckAt(at(15)));
-    assert_eq!(check(&mut pair, &mut unread, at(15)), StallStatus::Stalled);
-    assert_eq!(check(&mut pair, &mut unread, at(99)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut detector, at(14)), StallStatus::CheckAt(at(15)));
+    assert_eq!(check(&mut pair, &mut detector, at(15)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut detector, at(99)), StallStatus::Stalled);
 }
 
 #[test]
 fn a_peer_that_takes_one_record_has_the_limit_anew() {
-    let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
+    let (mut pair, mut detector) = (Pair::new(growing()), StallDetector::default());
     (1..=3).for_each(|id| send(&mut pair, id));
-    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
+    assert_eq!(check(&mut pair, &mut detector, at(0)), StallStatus::CheckAt(at(10)));
     take(&mut pair);
-    assert_eq!(check(&mut pair, &mut unread, at(9)), StallStatus::CheckAt(at(19)));
+    assert_eq!(check(&mut pair, &mut detector, at(9)), StallStatus::CheckAt(at(19)));
     take(&mut pair);
-    assert_eq!(check(&mut pair, &mut unread, at(18)), StallStatus::CheckAt(at(28)));
-    assert_eq!(check(&mut pair, &mut unread, at(28)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut detector, at(18)), StallStatus::CheckAt(at(28)));
+    assert_eq!(check(&mut pair, &mut detector, at(28)), StallStatus::Stalled);
     take(&mut pair);
-    assert_eq!(check(&mut pair, &mut unread, at(29)), StallStatus::CaughtUp);
+    assert_eq!(check(&mut pair, &mut detector, at(29)), StallStatus::CaughtUp);
 }
 
 #[test]
 fn a_peer_that_sends_and_takes_nothing_has_no_more_time_than_one_that_is_stopped() {
-    let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
+    let (mut pair, mut detector) = (Pair::new(growing()), StallDetector::default());
     send(&mut pair, 1);
-    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
+    assert_eq!(check(&mut pair, &mut detector, at(0)), StallStatus::CheckAt(at(10)));
     pair.publish(1, 1, 100);
     pair.take(0).unwrap();
     let _ = pair.commit(0);
-    assert_eq!(check(&mut pair, &mut unread, at(10)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut detector, at(10)), StallStatus::Stalled);
 }
 
 #[test]
-fn a_switch_that_is_not_followed_is_unread_too() {
-    let (mut pair, mut unread) = (Pair::new(growing()), StallDetector::default());
+fn a_switch_that_is_not_followed_counts_as_stalled_too() {
+    let (mut pair, mut detector) = (Pair::new(growing()), StallDetector::default());
     let larger = pair.epoch(0).size.doubled();
     pair.grow(0, larger).unwrap();
     let _ = pair.commit(0);
-    assert_eq!(check(&mut pair, &mut unread, at(0)), StallStatus::CheckAt(at(10)));
-    assert_eq!(check(&mut pair, &mut unread, at(10)), StallStatus::Stalled);
+    assert_eq!(check(&mut pair, &mut detector, at(0)), StallStatus::CheckAt(at(10)));
+    assert_eq!(check(&mut pair, &mut detector, at(10)), StallStatus::Stalled);
 }
 
 #[test]

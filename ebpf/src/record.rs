@@ -402,7 +402,7 @@ const ERROR_KINDS: [&str; 16] = [
     "malformed",
     "system",
     "stopping",
-    "unread",
+    "stalled",
     "forked",
 ];
 
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn a_value_has_its_name() {
         use bellwire::ErrorKind;
-        for kind in [ErrorKind::Deadline, ErrorKind::Unread, ErrorKind::Forked] {
+        for kind in [ErrorKind::Deadline, ErrorKind::Stalled, ErrorKind::Forked] {
             let name = format!("{kind:?}").to_lowercase();
             assert_eq!(named("kind", kind.code().into()), json!(name));
         }

@@ -65,7 +65,7 @@ fn closed(state: u64) -> Option<Option<CloseReason>> {
         1 => Some(CloseReason::Normal),
         2 => Some(CloseReason::Poisoned),
         3 => Some(CloseReason::Stopping),
-        4 => Some(CloseReason::Unread),
+        4 => Some(CloseReason::Stalled),
         _ => return None,
     };
     (state as u32 == 3).then_some(reason)

@@ -66,7 +66,7 @@ impl<S: Service> Client<S> {
     pub(super) fn close_if_stalled(&mut self) {
         if let Phase::Ready(session) = &mut self.phase {
             if session.is_peer_stalled() {
-                session.close = CloseReason::Unread;
+                session.close = CloseReason::Stalled;
                 self.lost();
             }
         }

@@ -80,9 +80,9 @@ pub enum IncidentCause {
     /// A client of netipc violated its protocol; its session was closed.
     #[cfg(feature = "netipc")]
     NetipcViolation(crate::netipc::Violation),
-    /// It took nothing for longer than [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout); its
+    /// It took nothing for longer than [`ServerConfig::stall_timeout`](crate::ServerConfig::stall_timeout); its
     /// session was closed. The client was stopped, hangs, or never reads.
-    Unread,
+    Stalled,
     /// It was refused during the handshake, with a reason.
     Refused {
         /// Why, as a code.
@@ -151,8 +151,8 @@ kinds! {
         Refused: "refused", clients_refused;
         /// [`IncidentCause::ProtocolViolation`], in either protocol.
         Poisoned: "poisoned", poisoned;
-        /// [`IncidentCause::Unread`].
-        Unread: "unread", unread;
+        /// [`IncidentCause::Stalled`].
+        Stalled: "stalled", stalled;
         /// [`IncidentCause::Short`] of descriptors.
         OutOfDescriptors: "out_of_descriptors", out_of_descriptors;
         /// [`IncidentCause::Short`] of memory or anything else.
@@ -276,7 +276,7 @@ impl IncidentCause {
             Self::ProtocolViolation(_) => IncidentKind::Poisoned,
             #[cfg(feature = "netipc")]
             Self::NetipcViolation(_) => IncidentKind::Poisoned,
-            Self::Unread => IncidentKind::Unread,
+            Self::Stalled => IncidentKind::Stalled,
             Self::Refused { .. } => IncidentKind::Refused,
             Self::Short(Shortage {
                 resource: Resource::Descriptors | Resource::InFlight, ..
@@ -446,7 +446,7 @@ impl fmt::Display for IncidentCause {
             Self::NetipcViolation(violation) => {
                 write!(f, "was closed: it violated netipc: {violation}")
             }
-            Self::Unread => f.write_str("was closed: it stopped reading its answers"),
+            Self::Stalled => f.write_str("was closed: it stopped reading its answers"),
             Self::Displaced { why: None } => f.write_str(
                 "its files in the run dir were removed or replaced: it has taken its name again",
             ),
@@ -487,7 +487,7 @@ mod tests {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
         for session in 0..100 {
-            let _ = incidents.add(service, caller(session), IncidentCause::Unread);
+            let _ = incidents.add(service, caller(session), IncidentCause::Stalled);
         }
         let latest = incidents.latest();
         assert_eq!(latest.len(), MAX_KEPT);
@@ -521,7 +521,7 @@ mod tests {
         let mut incidents = Incidents::default();
         let mut make = |session| {
             let service = ServiceName::constant("echo");
-            let _ = incidents.add(service, caller(session), IncidentCause::Unread);
+            let _ = incidents.add(service, caller(session), IncidentCause::Stalled);
             incidents.latest().pop().unwrap()
         };
         let start = Instant::from_nanos(0);
@@ -547,7 +547,7 @@ mod tests {
         let mut add = |uid: u32| {
             let caller = Caller { user: user(uid), ..caller(1).unwrap() };
             told +=
-                u64::from(incidents.add(service, Some(caller), IncidentCause::Unread).is_some());
+                u64::from(incidents.add(service, Some(caller), IncidentCause::Stalled).is_some());
         };
         for uid in 1..10_000 {
             add(uid);
@@ -561,7 +561,7 @@ mod tests {
         let (first, last) = (users.first().unwrap(), users.last().unwrap());
         assert_eq!((first.user, first.counts.total()), (Some(user(0)), 198));
         assert_eq!(last.user, None);
-        let total: u64 = users.iter().map(|row| row.counts.of(IncidentKind::Unread)).sum();
+        let total: u64 = users.iter().map(|row| row.counts.of(IncidentKind::Stalled)).sum();
         assert_eq!(total, 9999 + 198);
         let most = (1 + MAX_USERS as u64) * u64::from(MAX_REPORTED);
         // One window, or two if the machine stopped in between.

@@ -102,7 +102,7 @@ pub struct Session<S: Service> {
     recorded_epoch: u32,
     calls: CallCounters,
     published: Published,
-    unread_timeout: Option<Duration>,
+    stall_timeout: Option<Duration>,
     /// The reason to close with when the session is dropped.
     pub(crate) close: CloseReason,
     types: PhantomData<fn(&S)>,
@@ -191,7 +191,7 @@ impl<S: Service> Session<S> {
             recorded_epoch: requests.epoch,
             calls: CallCounters::default(),
             published: Published::new(Backoff::of(config.backoff)),
-            unread_timeout: config.unread_timeout,
+            stall_timeout: config.stall_timeout,
             close: CloseReason::Normal,
             types: PhantomData,
         }
@@ -493,7 +493,7 @@ impl<S: Service> Session<S> {
     /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call
     /// it when a call took too long.
     pub(crate) fn is_peer_stalled(&mut self) -> bool {
-        let Some(limit) = self.unread_timeout else { return false };
+        let Some(limit) = self.stall_timeout else { return false };
         let now = self.link().now();
         // A protocol violation is reported by the next call.
         matches!(self.drive.end_mut().check_stalled(now, limit), Ok(StallStatus::Stalled))

@@ -347,7 +347,7 @@ int main(void)
     bw_server_stats stats = { .size = sizeof stats };
     OK(bw_server_get_stats(server, &stats, &error));
     CHECK(stats.posted == 10 && stats.poisoned == 0 && stats.admitted >= 3);
-    CHECK(stats.unread + stats.out_of_descriptors + stats.out_of_memory + stats.over_quota == 0);
+    CHECK(stats.stalled + stats.out_of_descriptors + stats.out_of_memory + stats.over_quota == 0);
     bw_server_stop(server);
     CHECK(freed == 2);
     bw_reply reply;

@@ -26,7 +26,7 @@ OFFSET(bw_server_config, admit, 48);
 SIZE(bw_reply, 32);
 SIZE(bw_client_stats, 88);
 SIZE(bw_server_stats, 120);
-OFFSET(bw_server_stats, unread, 88);
+OFFSET(bw_server_stats, stalled, 88);
 SIZE(bw_snapshot, 32);
 SIZE(bw_delivery, 32);
 OFFSET(bw_delivery, event, 16);

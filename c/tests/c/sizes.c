@@ -84,7 +84,7 @@ int main(void)
     OK(bw_server_get_stats(server, &server_stats.known, &error));
     CHECK(server_stats.known.admitted == 1 && IS_FILLED(server_stats));
     /* One of the first version has the counters up to poisoned. */
-    const size_t first = offsetof(bw_server_stats, unread);
+    const size_t first = offsetof(bw_server_stats, stalled);
     TAINT(server_stats, first);
     OK(bw_server_get_stats(server, &server_stats.known, &error));
     CHECK(server_stats.known.size == first && server_stats.known.admitted == 1 && server_stats.known.poisoned == 0);

@@ -74,7 +74,7 @@ pub enum CloseReason {
     /// The server is stopping.
     Stopping = 3,
     /// The peer took nothing of what was written for it for too long.
-    Unread = 4,
+    Stalled = 4,
 }
 
 /// Why a page does not match the handshake.

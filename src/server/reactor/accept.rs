@@ -145,7 +145,7 @@ impl Reactor {
 
     pub(super) fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
         let (handshake, reclaim) = (self.handshake_deadline(), self.quotas.reclaim_due(now));
-        let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, reclaim];
+        let soon = [self.accept_after, self.retry_at, self.stall_check_at, handshake, reclaim];
         let next = soon.into_iter().flatten().min();
         #[cfg(feature = "log")]
         let next = self.log.due().into_iter().chain(next).min();
@@ -161,7 +161,7 @@ impl Reactor {
         if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_due(now);
         }
-        if self.unread_at.is_some_and(|at| now >= at) {
+        if self.stall_check_at.is_some_and(|at| now >= at) {
             self.end_stalled(now);
         }
         self.quotas.reclaim(now);

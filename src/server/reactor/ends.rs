@@ -48,8 +48,8 @@ impl Reactor {
             None => return,
             #[cfg(feature = "netipc")]
             Some(SlotState::Netipc(_)) => {
-                let is_unread = matches!(why, EndReason::Unread);
-                return self.end_netipc(slot, is_unread.then_some(IncidentCause::Unread));
+                let is_stalled = matches!(why, EndReason::Stalled);
+                return self.end_netipc(slot, is_stalled.then_some(IncidentCause::Stalled));
             }
             Some(_) => {}
         }
@@ -63,7 +63,7 @@ impl Reactor {
         }
         self.clients.leave(client);
         if is_watched_for_stall {
-            self.unread.retain(|unread| *unread != place);
+            self.stall_watched.retain(|other| *other != place);
         }
         let (reason, cause) = match why {
             EndReason::Closed(_) | EndReason::Gone => (CloseReason::Normal, None),
@@ -71,7 +71,7 @@ impl Reactor {
                 self.quotas.slow_down(session.caller.user, Os::now());
                 (CloseReason::Poisoned, Some(IncidentCause::ProtocolViolation(fault)))
             }
-            EndReason::Unread => (CloseReason::Unread, Some(IncidentCause::Unread)),
+            EndReason::Stalled => (CloseReason::Stalled, Some(IncidentCause::Stalled)),
         };
         self.leave_process(place, session.caller.pid);
         self.workers.withdraw_all(slot);

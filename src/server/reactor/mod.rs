@@ -91,9 +91,9 @@ pub(super) struct Reactor {
     /// Whether a client was rung since the descriptors were last polled.
     has_rung: bool,
     retry_at: Option<Instant>,
-    /// Sessions whose clients have left something unread, and when to check them.
-    unread: Vec<Place>,
-    unread_at: Option<Instant>,
+    /// Sessions whose clients may be stalled, and when to check them.
+    stall_watched: Vec<Place>,
+    stall_check_at: Option<Instant>,
     #[cfg(feature = "netipc")]
     netipc: netipc::Netipc,
     #[cfg(feature = "log")]
@@ -118,7 +118,7 @@ struct Slot {
     retry_after: Duration,
     /// Whether it is in [`Reactor::retries`].
     is_retried: bool,
-    /// Whether it is in [`Reactor::unread`].
+    /// Whether it is in [`Reactor::stall_watched`].
     is_watched_for_stall: bool,
     state: SlotState,
 }
@@ -206,8 +206,8 @@ impl Reactor {
             retries: Vec::new(),
             has_rung: false,
             retry_at: None,
-            unread: Vec::new(),
-            unread_at: None,
+            stall_watched: Vec::new(),
+            stall_check_at: None,
             #[cfg(feature = "netipc")]
             netipc: netipc::Netipc::default(),
         })

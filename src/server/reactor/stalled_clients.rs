@@ -27,7 +27,7 @@ impl Reactor {
     /// Checks, when a session is armed, whether its client has left anything unread, and if so schedules another
     /// check.
     pub(super) fn watch_for_stall(&mut self, slot: usize, now: Instant) {
-        let Some(limit) = self.config.unread_timeout else { return };
+        let Some(limit) = self.config.stall_timeout else { return };
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if entry.is_watched_for_stall {
             return;
@@ -39,30 +39,30 @@ impl Reactor {
             Some(Ok(StallStatus::CaughtUp)) | None => return,
         };
         entry.is_watched_for_stall = true;
-        self.unread.push(entry.place);
-        self.unread_at.get_or_insert(due);
+        self.stall_watched.push(entry.place);
+        self.stall_check_at.get_or_insert(due);
     }
 
     /// Ends the sessions whose clients have taken nothing for too long. Checks all of them together, so that many
     /// cost no more wake-ups than one.
     pub(super) fn end_stalled(&mut self, now: Instant) {
-        self.unread_at = None;
-        let Some(limit) = self.config.unread_timeout else { return };
+        self.stall_check_at = None;
+        let Some(limit) = self.config.stall_timeout else { return };
         let mut next: Option<Instant> = None;
-        for place in std::mem::take(&mut self.unread) {
+        for place in std::mem::take(&mut self.stall_watched) {
             let entry = self.slots.get_mut(place.slot).filter(|entry| entry.place == place);
             let Some(entry) = entry else { continue };
             match entry.check_stalled(now, limit) {
                 Some(Ok(StallStatus::CaughtUp)) => entry.is_watched_for_stall = false,
                 Some(Ok(StallStatus::CheckAt(due))) => {
                     next = Some(next.map_or(due, |next| next.min(due)));
-                    self.unread.push(place);
+                    self.stall_watched.push(place);
                 }
-                Some(Ok(StallStatus::Stalled)) => self.end(place.slot, EndReason::Unread),
+                Some(Ok(StallStatus::Stalled)) => self.end(place.slot, EndReason::Stalled),
                 Some(Err(why)) => self.end(place.slot, why),
                 None => {}
             }
         }
-        self.unread_at = next.map(|next| next.max(now.after(limit / 4)));
+        self.stall_check_at = next.map(|next| next.max(now.after(limit / 4)));
     }
 }

@@ -119,8 +119,8 @@ fn an_awaited_request_of_a_leaving_client_is_not_counted_as_lost() {
 /// Its answer may stay unread until the reader refreshes; nothing else may.
 #[test]
 fn only_the_answer_of_an_awaited_request_is_never_overdue() {
-    let unread_timeout = Some(Duration::from_millis(20));
-    let (fixture, mut awaiting) = enter(ServerConfig::default().unread_timeout(unread_timeout));
+    let stall_timeout = Some(Duration::from_millis(20));
+    let (fixture, mut awaiting) = enter(ServerConfig::default().stall_timeout(stall_timeout));
     ask_after(&mut awaiting, 1, 0);
     assert_eq!(awaiting.answer(0), (Kind::Response, Status::Ok, 1));
     awaiting.set(Word::Head, RECORD);
@@ -135,7 +135,7 @@ fn only_the_answer_of_an_awaited_request_is_never_overdue() {
     assert_eq!(stalled.answer(0), (Kind::Response, Status::Ok, 1));
     ask(&mut stalled, 2, &[]);
     assert_eq!(stalled.answer(RECORD), (Kind::Attach, Status::Ok, 2));
-    until("one is closed", || fixture.stats().unread > 0);
+    until("one is closed", || fixture.stats().stalled > 0);
     let close = RECORD * 2;
     assert_eq!(stalled.answer(close).0, Kind::Close);
     assert_eq!(
@@ -144,8 +144,8 @@ fn only_the_answer_of_an_awaited_request_is_never_overdue() {
         "it is sent nothing"
     );
     let stats = fixture.stats();
-    assert_eq!((stats.unread, stats.sessions), (1, 1));
-    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Unread]);
+    assert_eq!((stats.stalled, stats.sessions), (1, 1));
+    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Stalled]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_client_without_a_whole_hello_is_refused_at_the_timeout() {
 
 #[test]
 fn a_client_that_reads_nothing_is_closed_and_delays_no_other_client() {
-    let fixture = Fixture::with(config().unread_timeout(Some(Duration::from_millis(200))));
+    let fixture = Fixture::with(config().stall_timeout(Some(Duration::from_millis(200))));
     fixture.bytes.publish(&vec![7; 8 << 20]).unwrap();
     let mut greedy = fixture.peer("bytes");
     // More answers than its socket holds, of which it takes none.
@@ -161,10 +161,10 @@ fn a_client_that_reads_nothing_is_closed_and_delays_no_other_client() {
     let mut honest = fixture.peer("increment");
     until("it is closed for that", || {
         assert_eq!(honest.call(INCREMENT, 1, &[0; 8]).status, 0);
-        fixture.server.stats().unread == 1
+        fixture.server.stats().stalled == 1
     });
     drop((greedy, honest));
-    assert_eq!(fixture.drained().unread, 1);
+    assert_eq!(fixture.drained().stalled, 1);
 }
 
 #[test]

@@ -169,49 +169,49 @@ fn memory(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn short_unread_timeout() -> ServerConfig {
-    ServerConfig::default().unread_timeout(Some(5 * SOON)).workers(2)
+fn short_stall_timeout() -> ServerConfig {
+    ServerConfig::default().stall_timeout(Some(5 * SOON)).workers(2)
 }
 
 #[test]
 fn a_stopped_client_is_closed_after_the_timeout_and_finds_the_reason_when_resumed() {
-    let fixture = TestServer::with(short_unread_timeout());
+    let fixture = TestServer::with(short_stall_timeout());
     let mut other = fixture.client::<Echo>();
     let mut stalled = Process::start("not-reading", fixture.run_dir());
     let sent: u64 = stalled.ask("flood").parse().unwrap();
     let stopped = Stopped::new(&stalled);
-    until("its session is closed", || fixture.stats().unread == 1);
+    until("its session is closed", || fixture.stats().stalled == 1);
     assert_eq!(fixture.stats().sessions, 1);
-    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Unread]);
+    assert_eq!(fixture.recorded_incidents(), [IncidentCause::Stalled]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
     let reply = stalled.ask("take");
     let (answers, why) = reply.split_once(' ').unwrap();
-    assert!(why.starts_with("Unread Closed {"), "{reply}");
+    assert!(why.starts_with("Stalled Closed {"), "{reply}");
     // What was published before is still read.
     let answers: u64 = answers.parse().unwrap();
     assert!(answers > 0 && answers <= sent, "{reply}, of {sent}");
     assert_eq!(stalled.ask("call"), "Ok([1])", "on a new session");
     drop((stalled, other));
     let stats = fixture.close();
-    assert_eq!((stats.unread, stats.poisoned, stats.admitted), (1, 0, 3));
+    assert_eq!((stats.stalled, stats.poisoned, stats.admitted), (1, 0, 3));
 }
 
 #[test]
 fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
-    let fixture = TestServer::with(short_unread_timeout());
+    let fixture = TestServer::with(short_stall_timeout());
     let mut client = fixture.client::<Echo>();
     let session = client.session().unwrap();
     // One answer, for which there is room, is enough.
     session.submit(&vec![1]).unwrap();
-    until("its session is closed", || fixture.stats().unread == 1);
+    until("its session is closed", || fixture.stats().stalled == 1);
     let (_, answer) = session.try_reply().unwrap().expect("it was published before");
     assert_eq!(answer.unwrap(), [1]);
     let over = session.try_reply().map(drop);
     assert!(
         matches!(
             over,
-            Err(CallError::Closed { reason: CloseReason::Unread, executed: Executed::No })
+            Err(CallError::Closed { reason: CloseReason::Stalled, executed: Executed::No })
         ),
         "{over:?}"
     );
@@ -219,19 +219,19 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
         assert!(
             matches!(
                 over,
-                Err(CallError::Closed { reason: CloseReason::Unread, executed: Executed::No })
+                Err(CallError::Closed { reason: CloseReason::Stalled, executed: Executed::No })
             ),
             "{over:?}"
         );
     }
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);
-    assert_eq!(fixture.close().unread, 1);
+    assert_eq!(fixture.close().stalled, 1);
 }
 
 #[test]
 fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
-    let fixture = TestServer::with(short_unread_timeout());
+    let fixture = TestServer::with(short_stall_timeout());
     let mut slow = fixture.client::<Hold>();
     let mut idle = fixture.client::<Echo>();
     assert_eq!(idle.call(&vec![1]).unwrap(), [1]);
@@ -243,7 +243,7 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
     for times in 1..=3 {
         let mut stalled = fixture.client::<Echo>();
         stalled.session().unwrap().submit(&vec![2]).unwrap();
-        until("somebody else is closed", || fixture.stats().unread >= times);
+        until("somebody else is closed", || fixture.stats().stalled >= times);
     }
     fixture.release();
     let (answered, answer) = slow.session().unwrap().wait_reply(TEST_TIMEOUT).unwrap();
@@ -251,7 +251,7 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
     assert_eq!(idle.session().unwrap().call(&vec![3]).unwrap(), [3], "the same session");
     assert_eq!(trimmed.session().unwrap().call(&vec![4]).unwrap(), [4], "the same session");
     drop((slow, idle, trimmed));
-    assert_eq!(fixture.close().unread, 3);
+    assert_eq!(fixture.close().stalled, 3);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_client_leaves_a_provider_that_takes_nothing_and_reconnects_when_it_resumes(
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    let config = client_config().unread_timeout(Some(SOON)).backoff(backoff);
+    let config = client_config().stall_timeout(Some(SOON)).backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     let stopped = Stopped::new(&server);

@@ -8,7 +8,7 @@ use bellwire_process::ResourceUsage;
 
 /// Failures that faults explain: a client that is stopped during a handshake is refused. Any other kind is a defect.
 const EXPECTED: [&str; 7] =
-    ["Absent", "Deadline", "PeerGone", "Refused", "Stopping", "Unread", "WouldBlock"];
+    ["Absent", "Deadline", "PeerGone", "Refused", "Stalled", "Stopping", "WouldBlock"];
 
 /// Returns all checks of a run.
 pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
@@ -253,7 +253,7 @@ mod tests {
             consumers_stopped: 1,
             providers_restarted: 1,
             consumers_restarted: 1,
-            clients_left_unread: 1,
+            clients_stalled: 1,
             lanes_grown: 1,
             lanes_shrunk: 1,
         };

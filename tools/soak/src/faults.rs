@@ -72,7 +72,7 @@ pub(super) struct Fired {
     pub(super) providers_restarted: u64,
     pub(super) consumers_restarted: u64,
     /// A provider closed the session of a client that took nothing.
-    pub(super) clients_left_unread: u64,
+    pub(super) clients_stalled: u64,
     /// Lanes grew, or shrank, within a session.
     pub(super) lanes_grown: u64,
     pub(super) lanes_shrunk: u64,
@@ -100,7 +100,7 @@ impl Fired {
             ("consumers stopped", self.consumers_stopped),
             ("providers restarted", self.providers_restarted),
             ("consumers restarted", self.consumers_restarted),
-            ("clients left unread", self.clients_left_unread),
+            ("clients stalled", self.clients_stalled),
             ("lanes grown", self.lanes_grown),
             ("lanes shrunk", self.lanes_shrunk),
         ]

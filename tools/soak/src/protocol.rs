@@ -90,7 +90,7 @@ pub(super) struct Served {
     pub(super) lost: u64,
     pub(super) poisoned: u64,
     /// Sessions closed because their client took nothing.
-    pub(super) unread: u64,
+    pub(super) stalled: u64,
     /// Requests that arrived damaged.
     pub(super) damaged: u64,
     /// Requests whose number had arrived before, or after a later one of the same thread.

@@ -17,7 +17,7 @@ use bellwire_cli::out;
 
 /// How long a provider waits for a client that takes nothing. The steady provider: long enough for a client that is only slow
 /// on a busy machine, and shorter than the deliberate pauses. The other one: shorter than some stops and longer than most.
-const UNREAD: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
+const STALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
 /// How long a client may take for the handshake, on any machine.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// The number of calls after which an injected defect takes effect again.
@@ -28,14 +28,13 @@ pub(crate) fn run(child: &Child) -> Result<Exit, Failure> {
     let is_steady = child.role.is_steady();
     // One: with more, requests of one session run in any order, and their numbers prove nothing.
     let workers = usize::from(is_steady);
-    let [unread, handshake_timeout] = match is_steady {
-        true => [UNREAD[0], HANDSHAKE],
-        false => [UNREAD[1], ServerConfig::default().handshake_timeout],
+    let [stall_timeout, handshake_timeout] = match is_steady {
+        true => [STALL_TIMEOUTS[0], HANDSHAKE],
+        false => [STALL_TIMEOUTS[1], ServerConfig::default().handshake_timeout],
     };
-    let unread_timeout = Some(unread);
     let config = ServerConfig::default()
         .workers(workers)
-        .unread_timeout(unread_timeout)
+        .stall_timeout(Some(stall_timeout))
         .handshake_timeout(handshake_timeout);
     let run_dir = protocol::run_dir(&child.run_dir, is_steady);
     let mut builder = Server::builder_with(&run_dir, config);
@@ -85,7 +84,7 @@ impl CallCounts {
             refused: stats.refused,
             lost: stats.lost,
             poisoned: stats.poisoned,
-            unread: stats.unread,
+            stalled: stats.stalled,
             damaged: self.damaged,
             repeated: self.repeated,
             runs: self.runs.clone(),

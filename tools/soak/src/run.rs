@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
         let (grown, shrunk) = (consumer_calls.total().grown, consumer_calls.total().shrunk);
         fired.lanes_grown += grown;
         fired.lanes_shrunk += shrunk;
-        fired.clients_left_unread += served.unread;
+        fired.clients_stalled += served.stalled;
         match role {
             Role::SteadyConsumer => *steady = consumer_calls,
             Role::SteadyProvider => *provider = served,
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
                 harmed.damaged += served.damaged;
                 harmed.repeated += served.repeated;
                 harmed.poisoned += served.poisoned;
-                harmed.unread += served.unread;
+                harmed.stalled += served.stalled;
             }
         }
     }

@@ -526,7 +526,7 @@ impl CallFailed {
         match why {
             EndReason::Fault(fault) => Self::Peer(fault),
             EndReason::Closed(reason) => Self::Closed(reason, executed),
-            EndReason::Unread => Self::Closed(CloseReason::Unread, executed),
+            EndReason::Stalled => Self::Closed(CloseReason::Stalled, executed),
             EndReason::Gone => Self::PeerGone(executed),
         }
     }

@@ -41,7 +41,7 @@ enum Seen {
     /// A cgroup that is not known yet.
     Other,
     Nothing,
-    Unread,
+    Unreadable,
 }
 
 impl Directory {
@@ -124,16 +124,16 @@ impl Known {
 
     fn see(&self, path: &str, hierarchies: &[Hierarchy]) -> Seen {
         let known = self.by_path.get(path).map(|entry| entry.id);
-        let mut unread = false;
+        let mut is_unreadable = false;
         for (rank, hierarchy) in (0_u64..).zip(hierarchies) {
             match inode(hierarchy, path) {
                 Ok(inode) if known == Some(rank << 56 | inode) => return Seen::Same,
                 // The first hierarchy that has it determines its identity.
                 Ok(_) => return Seen::Other,
-                Err(error) => unread |= error.kind() == std::io::ErrorKind::PermissionDenied,
+                Err(error) => is_unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied,
             }
         }
-        if unread { Seen::Unread } else { Seen::Nothing }
+        if is_unreadable { Seen::Unreadable } else { Seen::Nothing }
     }
 }
 

@@ -11,9 +11,9 @@ mod queue;
 mod records;
 mod sessions;
 mod sparse;
+mod stalled;
 mod switches;
 mod unfinished;
-mod unread;
 
 use bellwire_hostile::wire::Target;
 
@@ -57,8 +57,8 @@ pub(crate) static ATTACKS: [Attack; 32] = [
     attack("attachments-mapped", "takes them, and keeps each", attachments::kept),
     attack("snapshots-kept", "keeps every generation of a snapshot", attachments::snapshots),
     attack("parts", "64 messages in parts up to max_message that never end", unfinished::parts),
-    attack("unread", "200 sessions ask for 1 MiB again and again, and read nothing", unread::run),
-    with_workers("unread-workers", "the same of a server with workers", unread::run),
+    attack("stalled", "200 sessions ask for 1 MiB again and again, and read nothing", stalled::run),
+    with_workers("stalled-workers", "the same of a server with workers", stalled::run),
     with_workers("queue", "64 sessions keep 1 000 requests of 8 KB each queued", queue::flood),
     with_workers("queue-left", "queues requests, leaves, and comes again", queue::abandoned),
     attack("sparse-attachments", "requests in memfds without pages", sparse::attachments),
@@ -82,11 +82,11 @@ pub(crate) static ATTACKS: [Attack; 32] = [
         "1 000 sessions with eight descriptors each on the socket",
         descriptors::queued,
     ),
-    attack("rings", "1 000 sessions rung by socket that read no ring", unread::rings),
+    attack("rings", "1 000 sessions rung by socket that read no ring", stalled::rings),
     attack("empty-messages", "control messages without a byte, without pause", descriptors::empty),
     attack("netipc-hellos", "says HELLO of netipc and leaves, without pause", netipc::hellos),
     attack("netipc-chunks", "messages of netipc of 1 MiB that never end", netipc::chunks),
-    attack("netipc-unread", "200 clients of netipc ask, and read nothing", netipc::unread),
+    attack("netipc-stalled", "200 clients of netipc ask, and read nothing", netipc::stalled),
     attack("netipc-batches", "batches of netipc whose answers exceed any limit", netipc::batches),
 ];
 

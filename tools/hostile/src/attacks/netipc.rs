@@ -35,7 +35,7 @@ pub(super) fn chunks(target: &Target) {
 }
 
 /// Requests snapshots, and answers of 1 MiB, as long as there is room for a request, and reads none.
-pub(super) fn unread(target: &Target) {
+pub(super) fn stalled(target: &Target) {
     let blob = message(0, 1, &MAX_RESPONSE.to_ne_bytes());
     let snapshot = vec![[header(1, 0, SNAPSHOT, 4, 1, 1), vec![1, 0, 0, 0]].concat()];
     let stream = |service, datagrams| Stream { service, datagrams, is_endless: true };
