@@ -13,7 +13,7 @@ use crate::{
     Message, RunDir, ServerConfig, Service, Session, Terms, UserIncidents,
 };
 
-/// The layouts of a report: the second appends the incidents, for an observer that requests it.
+/// The layouts of a report: the second appends the incidents, for a stats client that requests it.
 const LAYOUT: u32 = 1;
 const WITH_INCIDENTS: u32 = 2;
 /// What comes before the counters: layout, pid, started, workers, backend, backend_asked and two bytes of 0;
@@ -22,7 +22,7 @@ type Head = ((u32, u32, u64, u32, [u8; 4]), (u64, u64, u32, u32));
 /// The most counters in a row, and the most rows, that are accepted.
 const MOST: u32 = 4096;
 
-/// What a server reports about itself when an observer asks one of its endpoints for counters.
+/// What a server reports about itself when a [`StatsClient`] asks one of its endpoints for counters.
 ///
 /// ```
 /// use bellwire::{ClientConfig, StatsClient, ServerReport};
@@ -53,7 +53,7 @@ pub struct ServerReport {
     pub max_in_flight: u64,
     /// The total over all services.
     pub total: ServerStats,
-    /// Each service of the server, and `bellwire-stats` for observers.
+    /// Each service of the server, and `bellwire-stats` for stats clients.
     pub services: Vec<ServiceStats>,
     /// The number of incidents by user: of those with the most, and of all others. See
     /// [`Server::incidents_by_user`](crate::Server::incidents_by_user). `None` for a server whose version does not
@@ -65,9 +65,9 @@ pub struct ServerReport {
 ///
 /// The client selects it by the method when it opens the session, so a session still has one kind of request; the
 /// name is the endpoint's.
-pub(crate) struct Observing;
+pub(crate) struct StatsService;
 
-impl Service for Observing {
+impl Service for StatsService {
     const NAME: &'static str = "bellwire-stats";
     const METHOD: u32 = STATS_METHOD;
     const IDEMPOTENT: bool = true;
@@ -75,7 +75,7 @@ impl Service for Observing {
     type Response = ServerReport;
 }
 
-/// The latest layout that the observer understands. An empty request means the first.
+/// The latest layout that the stats client understands. An empty request means the first.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout(u32);
 
@@ -114,14 +114,14 @@ impl Message for Layout {
 /// # let mut builder = Server::builder(&run_dir);
 /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
 /// # let _server = builder.start()?;
-/// let mut observer = StatsClient::open(&run_dir, "increment".parse()?, &ClientConfig::default())?;
-/// let report = observer.fetch()?;
+/// let mut client = StatsClient::open(&run_dir, "increment".parse()?, &ClientConfig::default())?;
+/// let report = client.fetch()?;
 /// assert_eq!(report.total.accepted, report.total.answered + report.total.in_flight());
 /// # Ok(())
 /// # }
 /// ```
 pub struct StatsClient {
-    session: Session<Observing>,
+    session: Session<StatsService>,
     took: Duration,
     asks_for: Layout,
 }
@@ -148,7 +148,7 @@ impl StatsClient {
     /// Returns the server's counters, as of its last sleep, or half a millisecond ago while it is busy.
     ///
     /// # Errors
-    /// [`CallError`]; after the provider is gone, open another observer.
+    /// [`CallError`]; after the provider is gone, open another one.
     pub fn fetch(&mut self) -> Result<ServerReport, CallError> {
         match self.session.call(&self.asks_for) {
             // An older server knows only the first layout, and no request for another one.

@@ -1,4 +1,4 @@
-//! Reports of a server's counters, as an observer decodes them.
+//! Reports of a server's counters, as a stats client decodes them.
 
 use std::time::SystemTime;
 

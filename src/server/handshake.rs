@@ -62,7 +62,7 @@ pub(super) struct Arrived {
     /// The client's doorbell.
     pub(super) rings_by: Doorbell,
     /// Whether it requests counters.
-    pub(super) is_observer: bool,
+    pub(super) is_stats_client: bool,
     pub(super) trace: ServerTrace,
     /// Reports the death of this thread to a client parked on a futex.
     pub(super) life: Option<<Os as Platform>::LifeLock>,
@@ -316,7 +316,7 @@ impl PendingHandshake {
         let session = trace::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = ServerTrace::new(session, welcome.features & SAMPLES != 0);
-        let (service, is_observer) = (hello.service, hello.method == STATS_METHOD);
+        let (service, is_stats_client) = (hello.service, hello.method == STATS_METHOD);
         Progress::Arrived(Box::new(Arrived {
             link,
             lanes,
@@ -324,7 +324,7 @@ impl PendingHandshake {
             caller,
             service,
             rings_by: hello.doorbell,
-            is_observer,
+            is_stats_client,
             trace,
             life,
             process,

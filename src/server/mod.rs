@@ -128,7 +128,7 @@ impl Server {
         self.shared.current_stats().total()
     }
 
-    /// Returns the counters of each service, in the order in which they were added, then those of observers, under
+    /// Returns the counters of each service, in the order in which they were added, then those of stats clients, under
     /// the name `bellwire-stats`. They add up to [`Server::stats`].
     pub fn service_stats(&self) -> Vec<ServiceStats> {
         self.shared.current_stats().services.clone()

@@ -37,9 +37,10 @@ fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     assert_eq!(Client::<Small>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
     assert_eq!(Client::<Unknown>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
     let service = Client::<Large>::SERVICE;
-    let mut observer = StatsClient::open(&dir.run_dir, service, &ClientConfig::default()).unwrap();
-    assert_eq!(observer.fetch().unwrap().total.answered, 2, "counters are for everybody");
-    drop(observer);
+    let mut stats_client =
+        StatsClient::open(&dir.run_dir, service, &ClientConfig::default()).unwrap();
+    assert_eq!(stats_client.fetch().unwrap().total.answered, 2, "counters are for everybody");
+    drop(stats_client);
     assert_eq!(server.stop().clients_refused, 1);
 }
 

@@ -50,16 +50,16 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     assert_eq!((caller.user, caller.pid), (User::own(), Some(std::process::id())));
     assert_eq!(server.incidents(), [incident]);
 
-    let mut observer =
+    let mut stats_client =
         StatsClient::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
-    let report = observer.fetch().unwrap();
+    let report = stats_client.fetch().unwrap();
     assert_eq!((report.total.clients_refused, report.total.handshakes_failed), (1, 1));
     let incidents = report.incidents.unwrap();
     let [row] = incidents[..] else { panic!("{incidents:?}") };
     assert_eq!((row.user, row.counts.total()), (Some(User::own()), 1));
     assert_eq!(row.counts.of(IncidentKind::Refused), 1);
     assert_eq!(server.incidents_by_user(), incidents);
-    drop(observer);
+    drop(stats_client);
     let stats = server.stop();
     assert_eq!(stats.accepted, stats.answered + stats.refused + stats.lost);
 }

@@ -7,9 +7,9 @@ use crate::support::guard::until;
 use crate::support::services::{AsRequested, Echo, Numbers};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
-const OBSERVERS: &str = "bellwire-stats";
+const STATS: &str = "bellwire-stats";
 
-fn observer(fixture: &TestServer, service: ServiceName) -> StatsClient {
+fn stats_client(fixture: &TestServer, service: ServiceName) -> StatsClient {
     StatsClient::open(fixture.run_dir(), service, &client_config()).unwrap()
 }
 
@@ -24,26 +24,26 @@ fn any_endpoint_reports_the_counters_of_all_services() {
     for service in
         [Client::<Echo>::SERVICE, Client::<AsRequested>::SERVICE, "numbers".parse().unwrap()]
     {
-        let mut observer = observer(&fixture, service);
-        until("all is counted", || observer.fetch().unwrap().total.accepted >= 7);
-        let report = observer.fetch().unwrap();
+        let mut stats_client = stats_client(&fixture, service);
+        until("all is counted", || stats_client.fetch().unwrap().total.accepted >= 7);
+        let report = stats_client.fetch().unwrap();
         assert_eq!((report.pid, report.workers), (std::process::id(), 0));
-        assert_eq!(observer.provider_pid(), Some(report.pid));
+        assert_eq!(stats_client.provider_pid(), Some(report.pid));
         // Less where the process has no maps for so many.
         assert!((1000..=16_384).contains(&report.max_sessions), "{}", report.max_sessions);
         assert_eq!(report.max_in_flight, 1024);
         assert!(report.started.elapsed().unwrap().as_secs() < 3600);
         let names: Vec<String> =
             report.services.iter().map(|row| row.service.to_string()).collect();
-        assert_eq!(names, ["echo", "as-requested", "hold", "numbers", OBSERVERS]);
+        assert_eq!(names, ["echo", "as-requested", "hold", "numbers", STATS]);
         let echo = report.services[0].stats;
         assert_eq!((echo.sessions, echo.accepted, echo.answered), (1, 7, 7));
         assert_eq!(
             report.services[1].stats.accepted, 0,
             "who asks for counters is not counted there"
         );
-        // That of the observer before may not be over yet.
-        until("one is left", || observer.fetch().unwrap().services[4].stats.sessions == 1);
+        // That of the client before may not be over yet.
+        until("one is left", || stats_client.fetch().unwrap().services[4].stats.sessions == 1);
     }
     // The sums are the rows'.
     drop(client);
@@ -58,7 +58,7 @@ fn any_endpoint_reports_the_counters_of_all_services() {
 #[test]
 fn a_report_is_the_same_after_it_was_sent() {
     let fixture = TestServer::open();
-    let report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
+    let report = stats_client(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     assert_eq!(ServerReport::decode(&bytes).unwrap(), report);
@@ -78,7 +78,7 @@ fn a_report_is_the_same_after_it_was_sent() {
 #[test]
 fn a_report_with_more_counters_than_are_known_is_understood() {
     let fixture = TestServer::open();
-    let report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
+    let report = stats_client(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     let known = report.total.values().len();
@@ -119,12 +119,12 @@ fn of_an_older_server(report: &ServerReport) -> Vec<u8> {
 fn a_report_of_an_older_server_is_understood_and_missing_counters_stay_missing() {
     let fixture = TestServer::open();
     let client = fixture.client::<Echo>();
-    let mut observer = observer(&fixture, Client::<Echo>::SERVICE);
+    let mut stats_client = stats_client(&fixture, Client::<Echo>::SERVICE);
     let by = |stats: &ServerStats| {
         stats.clients_by_futex + stats.clients_by_eventfd + stats.clients_by_socket
     };
-    until("the rejection is counted", || by(&observer.fetch().unwrap().services[0].stats) == 1);
-    let mut report = observer.fetch().unwrap();
+    until("the rejection is counted", || by(&stats_client.fetch().unwrap().services[0].stats) == 1);
+    let mut report = stats_client.fetch().unwrap();
     assert!(report.backend.is_some());
     let older = ServerReport::decode(&of_an_older_server(&report)).unwrap();
     assert_eq!((older.backend, older.backend_asked), (None, Backend::Auto));
@@ -145,7 +145,7 @@ fn a_reader_of_before_understands_a_report_of_now() {
     let mut client = fixture.client::<Echo>();
     client.call(&vec![1]).unwrap();
     // An empty request: it asks for no later layout.
-    let mut report = observer(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
+    let mut report = stats_client(&fixture, Client::<Echo>::SERVICE).fetch().unwrap();
     assert_eq!(report.incidents, Some(vec![]));
     report.incidents = None;
     let mut bytes = Vec::new();

@@ -57,9 +57,9 @@ impl StatsQuery<'_> {
             return Provider::probed(service, probe(self.run_dir, service, method, &config));
         }
         match StatsClient::open(self.run_dir, service, &config) {
-            Ok(mut observer) => {
-                let fetched = observer.fetch();
-                Provider::observed(service, &observer, fetched)
+            Ok(mut client) => {
+                let fetched = client.fetch();
+                Provider::observed(service, &client, fetched)
             }
             // The provider may be too old for the request; its identity is reported anyway.
             Err(ConnectError::Refused { .. }) => {
@@ -78,15 +78,15 @@ impl Provider {
 
     fn observed(
         service: ServiceName,
-        observer: &StatsClient,
+        client: &StatsClient,
         fetched: Result<ServerReport, CallError>,
     ) -> Self {
         let (result, report) = match fetched {
             Ok(report) => (QueryResult::Open, Some(report)),
             Err(error) => (QueryResult::Failed(error.kind(), chain(&error)), None),
         };
-        let (pid, took) = (observer.provider_pid(), Some(observer.took()));
-        Self { service, result, pid, took, terms: Some(observer.terms()), report }
+        let (pid, took) = (client.provider_pid(), Some(client.took()));
+        Self { service, result, pid, took, terms: Some(client.terms()), report }
     }
 
     fn probed(service: ServiceName, probed: Result<Probe, ConnectError>) -> Self {

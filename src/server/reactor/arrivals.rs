@@ -214,8 +214,8 @@ impl Reactor {
             }
             Progress::Arrived(mut arrived) => {
                 let process = arrived.process.take();
-                let observers = metrics::observers(&self.listeners);
-                let row = if arrived.is_observer { observers } else { at };
+                let stats_row = metrics::stats_row(&self.listeners);
+                let row = if arrived.is_stats_client { stats_row } else { at };
                 arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let client = entry.client;
                 let in_flight = match listener.handler {

@@ -80,7 +80,7 @@ impl Reactor {
     }
 
     /// Records what ends the session, if that is an incident, and counts it together with the session's own counters, so that
-    /// an observer sees all of it or nothing.
+    /// a reader sees all of it or nothing.
     pub(super) fn close(
         &mut self,
         mut session: ServerSession,

@@ -5,20 +5,20 @@ use bellwire_core::ServiceName;
 
 use super::{Reactor, Slot};
 use crate::Client;
-use crate::report::Observing;
+use crate::report::StatsService;
 use crate::server::incidents::IncidentCause;
 use crate::server::{Caller, Listener};
 use crate::stats::{ServerStats, ServiceStats};
 
-/// Returns a row for each service, and a last one for observers.
+/// Returns a row for each service, and a last one for stats clients.
 pub(super) fn rows(listeners: &[Listener]) -> Vec<ServiceStats> {
     let services = listeners.iter().map(|listener| listener.admission.service);
     let row = |service| ServiceStats { service, stats: ServerStats::default() };
-    services.chain([Client::<Observing>::SERVICE]).map(row).collect()
+    services.chain([Client::<StatsService>::SERVICE]).map(row).collect()
 }
 
-/// Returns the row of observers.
-pub(super) const fn observers(listeners: &[Listener]) -> usize {
+/// Returns the row of stats clients.
+pub(super) const fn stats_row(listeners: &[Listener]) -> usize {
     listeners.len()
 }
 

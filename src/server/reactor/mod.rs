@@ -39,7 +39,7 @@ use super::tasks::Tasks;
 use super::workers::Workers;
 use super::{Listener, ServerConfig, Shared, system};
 use crate::ServeError;
-use crate::report::{Layout, Observing, ServerReport};
+use crate::report::{Layout, ServerReport, StatsService};
 use crate::transport::object::Borrowed;
 use crate::transport::peer::User;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
@@ -99,7 +99,7 @@ pub(super) struct Reactor {
     #[cfg(feature = "log")]
     log: log::Log,
     /// Serves requests for counters.
-    observing: Handler,
+    stats_handler: Handler,
     notify: Option<<Os as Platform>::Notify>,
 }
 
@@ -177,7 +177,7 @@ impl Reactor {
         Ok(Self {
             #[cfg(feature = "log")]
             log: log::Log::new(config.stats_every),
-            observing: observing(&config, &shared),
+            stats_handler: stats_handler(&config, &shared),
             config,
             listeners,
             shared,
@@ -332,8 +332,8 @@ impl Reactor {
             return Ok(0);
         }
         let Some(listener) = self.listeners.get(*listener) else { return Err(EndReason::Gone) };
-        let is_observer = session.row == metrics::observers(&self.listeners);
-        let handler = if is_observer { &self.observing } else { &listener.handler };
+        let is_stats_client = session.row == metrics::stats_row(&self.listeners);
+        let handler = if is_stats_client { &self.stats_handler } else { &listener.handler };
         let (workers, tasks, scratch) = (&self.workers, &self.tasks, &mut self.scratch);
         let (is_contended, is_slow) = (self.clients.is_contended(), self.poll_budget.is_slow());
         let (read, until) = (self.poll_budget.read(), None);
@@ -462,13 +462,13 @@ impl Reactor {
 }
 
 /// Creates the handler of requests for counters: those of the reactor's last sleep, or of half a millisecond ago.
-fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
+fn stats_handler(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
     let (shared, config) = (Arc::clone(shared), config.clone());
     let answer = move |_: &Caller, asked: Layout| {
         let incidents = asked.has_incidents().then(|| shared.incidents().by_user());
         Ok(ServerReport::of(&config, &shared.current_stats(), incidents))
     };
-    Handler::Call(Arc::new(Typed::<Observing, _>::new(answer)))
+    Handler::Call(Arc::new(Typed::<StatsService, _>::new(answer)))
 }
 
 fn watch(
