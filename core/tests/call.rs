@@ -1,6 +1,8 @@
 //! The calling machine, against a peer that is written by hand.
 
-use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Outgoing, Reply, SubmitError, Ticket};
+use bellwire_core::call::{
+    CallMachine, Incoming, MAX_WINDOW, Outgoing, Reply, SubmitError, Ticket,
+};
 use bellwire_core::lane::Lanes;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status};
@@ -43,14 +45,14 @@ impl Pair {
     }
 
     fn reply(&mut self) -> Result<Option<Reply>, PeerFault> {
-        match self.arrival()? {
+        match self.incoming()? {
             None => Ok(None),
-            Some(Arrival::Reply(reply)) => Ok(Some(reply)),
+            Some(Incoming::Reply(reply)) => Ok(Some(reply)),
             Some(other) => panic!("an answer, not {other:?}"),
         }
     }
 
-    fn arrival(&mut self) -> Result<Option<Arrival>, PeerFault> {
+    fn incoming(&mut self) -> Result<Option<Incoming>, PeerFault> {
         let end = &self.ends[0];
         self.calls.next_reply(&mut self.lanes, end.own(), end.peer(), &mut self.buffer)
     }
@@ -159,9 +161,9 @@ fn switches_and_trims_are_handed_out() {
     let mut pair = Pair::new();
     pair.send(Kind::Trim, 0, &[]);
     pair.send(Kind::Switch, 1, &[]);
-    assert_eq!(pair.arrival(), Ok(Some(Arrival::Trimmed)));
+    assert_eq!(pair.incoming(), Ok(Some(Incoming::Trimmed)));
     for _ in 0..2 {
-        let Ok(Some(Arrival::Switch(switch))) = pair.arrival() else { panic!("a switch") };
+        let Ok(Some(Incoming::Switch(switch))) = pair.incoming() else { panic!("a switch") };
         assert_eq!((switch.at(), switch.kind, switch.id), (16, Kind::Switch, 1));
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use bellwire_core::call::{Arrival, CallMachine};
+use bellwire_core::call::{self, CallMachine};
 use bellwire_core::lane::{LaneTerms, Lanes};
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sync::Ordering;
@@ -199,8 +199,8 @@ fn no_byte_is_read_twice() {
     peer.put(64, &Header::new(Kind::Response, Status::Ok, 1, 3).to_bytes());
     peer.tail.set(96);
     for (id, len) in [(2, 40), (1, 3)] {
-        let arrival = calls.next_reply(&mut lanes, &own, &peer, &mut buffer);
-        let Ok(Some(Arrival::Reply(reply))) = arrival else { panic!("{arrival:?}") };
+        let incoming = calls.next_reply(&mut lanes, &own, &peer, &mut buffer);
+        let Ok(Some(call::Incoming::Reply(reply))) = incoming else { panic!("{incoming:?}") };
         assert_eq!((reply.ticket.id(), reply.len), (id, len));
     }
     assert_eq!(peer.reads.borrow().len(), 4);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire_core::call::{Arrival, CallMachine, SubmitError};
+use bellwire_core::call::{self, CallMachine, SubmitError};
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
@@ -96,8 +96,8 @@ fn a_message_in_parts_crosses_epochs() {
         serve.respond(lanes, end.own(), end.peer(), sent, Status::Ok, &[]).unwrap();
         let _ = pair.commit(1);
         let (end, lanes) = (&pair.ends[0], &mut pair.lanes[0]);
-        let arrival = calls.next_reply(lanes, end.own(), end.peer(), &mut Vec::new());
-        assert!(matches!(arrival, Ok(Some(Arrival::Reply(_)))));
+        let incoming = calls.next_reply(lanes, end.own(), end.peer(), &mut Vec::new());
+        assert!(matches!(incoming, Ok(Some(call::Incoming::Reply(_)))));
     }
     assert!(pair.epoch(0).number > 100);
 }

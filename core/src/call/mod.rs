@@ -61,7 +61,7 @@ impl Reply {
 
 /// A record that arrived in the peer's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum Incoming {
     /// An answer.
     Reply(Reply),
     /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then call again.
@@ -194,7 +194,7 @@ impl CallMachine {
         Ok(self.sent(lanes, id, one_way))
     }
 
-    /// Asks the peer to free what memory it can: [`Arrival::Trimmed`] reports that it has.
+    /// Asks the peer to free what memory it can: [`Incoming::Trimmed`] reports that it has.
     ///
     /// # Errors
     /// [`SubmitError`]: the peer was not asked.
@@ -309,9 +309,9 @@ impl CallMachine {
         own: &O,
         peer: &P,
         buffer: &mut Vec<u8>,
-    ) -> Result<Option<Arrival>, PeerFault> {
+    ) -> Result<Option<Incoming>, PeerFault> {
         if let Some((ticket, len)) = self.try_reply_fast(lanes, own, peer, buffer) {
-            return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
+            return Ok(Some(Incoming::Reply(Reply::plain(ticket, len))));
         }
         for _ in 0..MAX_WITHOUT_RESULT {
             let Some(record) = lanes.peek(peer)? else { break };
@@ -319,16 +319,16 @@ impl CallMachine {
                 Kind::Response => false,
                 Kind::Trim if self.arriving.is_some() => return Err(unexpected(&record)),
                 Kind::Attach => true,
-                Kind::Switch => return Ok(Some(Arrival::Switch(record))),
+                Kind::Switch => return Ok(Some(Incoming::Switch(record))),
                 Kind::Trim => {
                     // Publish `head` now: a caller that goes idle sends nothing for long.
                     lanes.take_before_acting(own, &record);
-                    return Ok(Some(Arrival::Trimmed));
+                    return Ok(Some(Incoming::Trimmed));
                 }
                 Kind::Close => {
                     let reason = close_reason(&record)?;
                     lanes.take(&record);
-                    return Ok(Some(Arrival::Closed(reason)));
+                    return Ok(Some(Incoming::Closed(reason)));
                 }
                 _ => return Err(unexpected(&record)),
             };
@@ -350,7 +350,7 @@ impl CallMachine {
             if wanted || attached {
                 let ticket = Ticket(record.id);
                 let reply = Reply { ticket, status, len, attached, is_wanted: wanted };
-                return Ok(Some(Arrival::Reply(reply)));
+                return Ok(Some(Incoming::Reply(reply)));
             }
         }
         Ok(None)

@@ -9,7 +9,7 @@ pub use polls::SpinPoll;
 
 use alloc::vec::Vec;
 
-use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
+use crate::call::{CallMachine, Incoming, Outgoing, Reply, SubmitError, Ticket};
 use crate::end::{End, EndReason, SessionState};
 use crate::lane::{Armed, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
@@ -66,7 +66,7 @@ pub struct CallDriver<P, O = ()> {
 }
 
 /// Records other than answers that one poll handles.
-const MAX_ARRIVALS: usize = 256;
+const MAX_INCOMING: usize = 256;
 
 impl<P: Port> CallDriver<P> {
     /// Creates a driver for a session over `port`, whose lanes are empty and open.
@@ -402,27 +402,27 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             SessionState::Over(_) => return Ok(None),
         }
         // Bound the records that are no answers: a peer that sends only those must not hold the caller up.
-        for _ in 0..MAX_ARRIVALS {
+        for _ in 0..MAX_INCOMING {
             let (lanes, own, peer) = self.end.parts();
-            let arrival = self.calls.next_reply(lanes, own, peer, buffer);
+            let incoming = self.calls.next_reply(lanes, own, peer, buffer);
             // A caller that only receives sends nothing, so nothing else rings a peer that waits for room.
             if self.end.lanes.wake_check_due() {
                 self.commit();
             }
-            match arrival.map_err(|fault| self.end.fail(fault))? {
-                Some(Arrival::Reply(reply)) => {
+            match incoming.map_err(|fault| self.end.fail(fault))? {
+                Some(Incoming::Reply(reply)) => {
                     self.end.took(reply.ticket.id(), reply.len);
                     return Ok(Some(reply));
                 }
-                Some(Arrival::Switch(switch)) => {
+                Some(Incoming::Switch(switch)) => {
                     self.end.follow(&switch).map_err(|error| match error {
                         FollowError::Peer(fault) => CallFailed::Peer(fault),
                         FollowError::Short(shortage) => CallFailed::Short(shortage),
                     })?;
                     self.commit();
                 }
-                Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
-                Some(Arrival::Closed(reason)) => {
+                Some(Incoming::Trimmed) => self.trims = self.trims.saturating_sub(1),
+                Some(Incoming::Closed(reason)) => {
                     self.end.end(EndReason::Closed(reason));
                     return Ok(None);
                 }
