@@ -74,7 +74,7 @@ impl Reactor {
     pub(super) fn held(&self) -> usize {
         let total = self.shared.stats().total();
         let of_sessions = 2 * total.sessions - total.socket_rung - total.netipc_sessions;
-        let arriving = 6 * self.arrivals.count();
-        usize::try_from(of_sessions).unwrap_or(usize::MAX) + self.peers.held() + arriving
+        let handshakes = 6 * self.handshakes.count();
+        usize::try_from(of_sessions).unwrap_or(usize::MAX) + self.peers.held() + handshakes
     }
 }

@@ -1,10 +1,10 @@
 mod accept;
 mod active;
-mod arrivals;
 mod channels;
 mod clients;
 mod drain;
 mod ends;
+mod handshakes;
 mod listeners;
 #[cfg(feature = "log")]
 mod log;
@@ -44,8 +44,8 @@ use crate::transport::object::Borrowed;
 use crate::transport::peer::User;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::transport::{Os, prelude::*};
-use arrivals::Arrivals;
 use clients::{Busy, Clients};
+use handshakes::Handshakes;
 pub(super) use peers::Peers;
 use poll_budget::{LONGEST_SHARE, PollBudget};
 
@@ -62,7 +62,7 @@ pub(super) struct Reactor {
     workers: Workers,
     tasks: Tasks,
     slots: Slab<Slot>,
-    arrivals: Arrivals,
+    handshakes: Handshakes,
     peers: Peers,
     clients: Clients,
     poll_budget: PollBudget,
@@ -170,7 +170,7 @@ impl Reactor {
             listeners.iter().any(|listener| matches!(listener.handler, Handler::Task(_)));
         let tasks = Tasks::new(has_tasks, config.max_queued, Arc::clone(&outbox));
         let spins = [Spin::new(config.spin), Spin::new(config.spin)];
-        let arrivals = Arrivals::new(config.spin);
+        let handshakes = Handshakes::new(config.spin);
         let mut stats = shared.stats();
         (stats.backend, stats.services) = (backend, metrics::rows(&listeners));
         drop(stats);
@@ -187,7 +187,7 @@ impl Reactor {
             workers,
             tasks,
             slots: Slab::new(),
-            arrivals,
+            handshakes,
             peers: Peers::default(),
             clients: Clients::default(),
             poll_budget: PollBudget::new(),
@@ -240,7 +240,8 @@ impl Reactor {
             }
             let now = Os::now();
             self.maintain_some(now);
-            if self.arm_all(now) || !self.outbox.arm_bell() || self.spin_for_arrival(&mut events) {
+            if self.arm_all(now) || !self.outbox.arm_bell() || self.spin_for_handshake(&mut events)
+            {
                 continue;
             }
             self.sleep(&mut events, now);

@@ -32,7 +32,7 @@ const GRACE_OF_SILENT: Duration = Duration::from_millis(10);
 
 /// Connections in the handshake, oldest first. All have the same time limit, so the first deadline is that of the
 /// first.
-pub(super) struct Arrivals {
+pub(super) struct Handshakes {
     /// Includes those that have meanwhile completed the handshake or been rejected.
     order: VecDeque<(Instant, Place)>,
     /// Those of users that open sessions too fast, by when their handshakes begin and by session number. Until then,
@@ -44,7 +44,7 @@ pub(super) struct Arrivals {
     spin: Spin,
 }
 
-impl Arrivals {
+impl Handshakes {
     pub(super) fn new(spin: SpinPolicy) -> Self {
         // A client takes longer for its part of the handshake than a server for most calls.
         let spin = Spin::new(SpinPolicy { worth: spin.max, ..spin });
@@ -76,10 +76,10 @@ impl Reactor {
             is_watched_for_stall: false,
             state: SlotState::Handshake(Box::new(handshake)),
         });
-        self.arrivals.order.push_back((now, place));
-        self.arrivals.count += 1;
+        self.handshakes.order.push_back((now, place));
+        self.handshakes.count += 1;
         if begins > now {
-            self.arrivals.delayed.insert((begins, session), place);
+            self.handshakes.delayed.insert((begins, session), place);
         } else if self.poll_handshake(place) {
             self.on_socket(place);
         }
@@ -102,7 +102,7 @@ impl Reactor {
 
     /// Begins the delayed handshakes that are due, each in its client's share.
     pub(super) fn begin_delayed(&mut self, now: Instant) {
-        while let Some(first) = self.arrivals.delayed.first_entry() {
+        while let Some(first) = self.handshakes.delayed.first_entry() {
             if first.key().0 > now {
                 break;
             }
@@ -115,11 +115,11 @@ impl Reactor {
 
     /// Returns the connection that has been in the handshake for longest, and since when.
     fn longest_arriving(&mut self) -> Option<(Instant, Place)> {
-        while let Some(&(since, place)) = self.arrivals.order.front() {
+        while let Some(&(since, place)) = self.handshakes.order.front() {
             if self.is_in_handshake(place) {
                 return Some((since, place));
             }
-            self.arrivals.order.pop_front();
+            self.handshakes.order.pop_front();
         }
         None
     }
@@ -128,7 +128,7 @@ impl Reactor {
     /// place: so a client with many connections loses a place, not one with a single connection.
     fn oldest_of_largest_client(&mut self) -> Option<(Instant, Place)> {
         let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
-        for &(since, place) in &self.arrivals.order {
+        for &(since, place) in &self.handshakes.order {
             if self.is_in_handshake(place) {
                 if let Some(entry) = self.slots.get(place.slot) {
                     counts.entry(entry.client).or_insert((0, since, place)).0 += 1;
@@ -152,7 +152,7 @@ impl Reactor {
     /// Returns when connections can be accepted again, if too many are in the handshake now. Newcomers wait at the
     /// endpoint until one completes or loses its place, so many silent clients keep nobody out.
     pub(super) fn handshakes_full_until(&mut self, now: Instant) -> Option<Instant> {
-        if self.arrivals.count < MAX_HANDSHAKES {
+        if self.handshakes.count < MAX_HANDSHAKES {
             return None;
         }
         let (until, place) = self.oldest_of_largest_client()?;
@@ -174,25 +174,25 @@ impl Reactor {
     }
 
     pub(super) fn handshake_ended(&mut self) {
-        self.arrivals.count -= 1;
-        if self.arrivals.count == FEW_HANDSHAKES {
+        self.handshakes.count -= 1;
+        if self.handshakes.count == FEW_HANDSHAKES {
             self.resume_accepting();
         }
     }
 
     /// Polls the descriptors instead of sleeping while a client that was just welcomed makes its part of the handshake. Returns
     /// whether anything came.
-    pub(super) fn spin_for_arrival(&mut self, events: &mut Events) -> bool {
-        if !std::mem::take(&mut self.arrivals.is_expecting) {
+    pub(super) fn spin_for_handshake(&mut self, events: &mut Events) -> bool {
+        if !std::mem::take(&mut self.handshakes.is_expecting) {
             return false;
         }
-        let Self { arrivals, poller, .. } = self;
+        let Self { handshakes, poller, .. } = self;
         let poll = || {
             // An interrupted wait is one without events.
             let _ = poller.wait(events, Some(Duration::ZERO));
             Ok::<_, Infallible>(events.iter().next().is_some())
         };
-        let Ok(has_come) = arrivals.spin.poll(Os::now, std::thread::yield_now, poll);
+        let Ok(has_come) = handshakes.spin.poll(Os::now, std::thread::yield_now, poll);
         if has_come {
             self.dispatch(events);
             self.expire(Os::now());
@@ -209,7 +209,7 @@ impl Reactor {
         let board = listener.store.passed_board().as_object();
         match handshake.advance(&self.config, board, &self.peers) {
             Progress::Waiting(handshake) => {
-                self.arrivals.is_expecting |= !handshake.is_silent();
+                self.handshakes.is_expecting |= !handshake.is_silent();
                 entry.state = SlotState::Handshake(handshake);
             }
             Progress::Arrived(mut arrived) => {
@@ -273,7 +273,7 @@ impl Reactor {
 
     pub(super) fn handshake_deadline(&mut self) -> Option<Instant> {
         let timeout = self.config.handshake_timeout;
-        let begins = self.arrivals.delayed.first_key_value().map(|(&(begins, _), _)| begins);
+        let begins = self.handshakes.delayed.first_key_value().map(|(&(begins, _), _)| begins);
         let expires = self.longest_arriving().map(|(since, _)| since.after(timeout));
         begins.into_iter().chain(expires).min()
     }
