@@ -12,7 +12,7 @@ use bellwire_core::wire::Status as Outcome;
 use bellwire_netipc::Status;
 use bellwire_netipc::handshake::{Agreed, Terms, answer_hello, is_netipc, refuse_hello};
 use bellwire_netipc::method::Method;
-use bellwire_netipc::server::{Request, ServerSession, Wanted};
+use bellwire_netipc::server::{Request, SessionMachine, Wanted};
 
 use crate::script::Script;
 
@@ -49,7 +49,7 @@ fn session(script: &Script<'_>) {
     };
     assert!((33..=65_536).contains(&agreed.packet) && agreed.max_request <= MOST);
     assert!((64..=MOST).contains(&agreed.max_response));
-    let (mut session, mut model) = (ServerSession::new(agreed), Model { agreed, pending: None });
+    let (mut session, mut model) = (SessionMachine::new(agreed), Model { agreed, pending: None });
     while !script.is_over() && !session.is_over() {
         let datagram = datagram(script, &model);
         match (session.receive(&datagram), model.take(&datagram)) {
@@ -99,7 +99,7 @@ fn datagram(script: &Script<'_>, model: &Model) -> Vec<u8> {
 }
 
 /// Answers as a service does, and puts the answer together again.
-fn answer(script: &Script<'_>, session: &mut ServerSession, request: Request, whole: &Whole) {
+fn answer(script: &Script<'_>, session: &mut SessionMachine, request: Request, whole: &Whole) {
     assert_eq!((request.code, request.is_batch()), (whole.code, whole.items > 1));
     assert_eq!((request.len(), request.is_empty()), (whole.total, whole.total == 0));
     let room = session.agreed().max_response as usize;
@@ -166,7 +166,7 @@ fn answer(script: &Script<'_>, session: &mut ServerSession, request: Request, wh
 /// Has a service answer a request with what the input says.
 fn call(
     script: &Script<'_>,
-    session: &mut ServerSession,
+    session: &mut SessionMachine,
     method: CallMethod,
     request: Request,
 ) -> Result<Vec<Vec<u8>>, Status> {

@@ -52,7 +52,7 @@ impl Translation {
 
 /// The session of a client whose HELLO was accepted.
 #[derive(Debug)]
-pub struct ServerSession {
+pub struct SessionMachine {
     agreed: Agreed,
     arriving: Option<Arriving>,
     /// The header of the request that is handled.
@@ -158,13 +158,13 @@ impl Request {
 /// What a request wants of the service.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The newest snapshot: pass it to [`ServerSession::answer`].
+    /// The newest snapshot: pass it to [`SessionMachine::answer`].
     Snapshot,
-    /// The answers to this batch of the service's requests: pass them to [`ServerSession::translate`].
+    /// The answers to this batch of the service's requests: pass them to [`SessionMachine::translate`].
     Calls(Vec<u8>),
 }
 
-impl ServerSession {
+impl SessionMachine {
     /// Begins after the handshake.
     pub fn new(agreed: Agreed) -> Self {
         Self {

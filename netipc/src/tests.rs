@@ -17,7 +17,7 @@ use crate::lookup::{
     write_cgroups,
 };
 use crate::method::{INCREMENT, Method, SnapshotMethod};
-use crate::server::{Request, ServerSession, Translation, Wanted};
+use crate::server::{Request, SessionMachine, Translation, Wanted};
 use crate::snapshot::{Item, View, check_request, simple_hash, write};
 use crate::wire::{Header, REQUEST};
 use crate::{Status, Token};
@@ -195,7 +195,7 @@ fn a_generation_is_translated_once() {
 }
 
 /// Returns a session that has taken a request with these payloads.
-fn asked(code: u16, payloads: &[&[u8]]) -> (ServerSession, Request) {
+fn asked(code: u16, payloads: &[&[u8]]) -> (SessionMachine, Request) {
     let agreed =
         Agreed { max_request: 500, max_response: 500, max_items: 4, packet: 600, session: 1 };
     let mut payload = payloads.concat();
@@ -206,7 +206,7 @@ fn asked(code: u16, payloads: &[&[u8]]) -> (ServerSession, Request) {
     }
     let items = payloads.len().try_into().unwrap();
     let header = Header::new(REQUEST, code, payload.len(), items, 9).with_batch(items > 1);
-    let mut session = ServerSession::new(agreed);
+    let mut session = SessionMachine::new(agreed);
     let request = session.receive(&[header.as_bytes(), &payload].concat()).unwrap().unwrap();
     (session, request)
 }
@@ -300,7 +300,7 @@ proptest! {
         datagrams in prop::collection::vec((any::<[u8; 32]>(), 0_usize..100, any::<bool>()), 1..20),
     ) {
         let agreed = Agreed { max_request: 500, max_response: 500, max_items: 4, packet: 64, session: 1 };
-        let mut session = ServerSession::new(agreed);
+        let mut session = SessionMachine::new(agreed);
         let mut came = 0;
         for (noise, len, is_plausible) in datagrams {
             let mut datagram = noise.to_vec();

@@ -6,7 +6,7 @@ use bellwire_core::Instant;
 use bellwire_core::wire::{RefuseCode, Status as Outcome};
 use bellwire_netipc::Status;
 use bellwire_netipc::handshake::{Agreed, refuse_hello};
-use bellwire_netipc::server::{ServerSession, Translation};
+use bellwire_netipc::server::{SessionMachine, Translation};
 
 pub(super) use bellwire_netipc::handshake::is_netipc;
 
@@ -21,7 +21,7 @@ use crate::transport::prelude::*;
 /// A session after the handshake.
 pub(super) struct NetipcSession {
     pub(super) channel: Channel,
-    pub(super) machine: ServerSession,
+    pub(super) machine: SessionMachine,
     pub(super) caller: Caller,
     pub(super) share: Share,
     /// The index of its listener, which is the row of its service's counters, and of its client.
@@ -77,7 +77,7 @@ impl NetipcSession {
     ) -> Self {
         Self {
             channel,
-            machine: ServerSession::new(agreed),
+            machine: SessionMachine::new(agreed),
             arriving: Charge::none(&share.quota),
             leaving: Charge::none(&share.quota),
             caller,
