@@ -5,7 +5,7 @@ use bellwire_core::wire::STATS_METHOD;
 use bellwire_core::{Backend, ServiceName, nanos};
 
 use crate::connect::Connecting;
-use crate::stats::{Published, ServerStats, ServiceStats};
+use crate::stats::{ServerStats, ServiceStats, StatsTable};
 use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*};
 use crate::{
@@ -179,19 +179,19 @@ impl StatsClient {
 impl ServerReport {
     pub(crate) fn of(
         config: &ServerConfig,
-        published: &Published,
+        table: &StatsTable,
         incidents: Option<Vec<UserIncidents>>,
     ) -> Self {
         Self {
             pid: std::process::id(),
-            started: SystemTime::UNIX_EPOCH + Duration::from_nanos(published.started),
+            started: SystemTime::UNIX_EPOCH + Duration::from_nanos(table.started),
             workers: u32::try_from(config.workers).unwrap_or(u32::MAX),
-            backend: Some(published.backend.backend),
+            backend: Some(table.backend.backend),
             backend_asked: config.backend,
             max_sessions: config.max_sessions as u64,
             max_in_flight: config.max_in_flight,
-            total: published.total(),
-            services: published.services.clone(),
+            total: table.total(),
+            services: table.services.clone(),
             incidents,
         }
     }

@@ -249,7 +249,7 @@ pub struct ServiceStats {
 
 /// The counters of a server: in total, and of each service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Published {
+pub(crate) struct StatsTable {
     /// When the server started, in nanoseconds since the Unix epoch.
     pub(crate) started: u64,
     pub(crate) backend: BackendStatus,
@@ -258,7 +258,7 @@ pub(crate) struct Published {
     pub(crate) services: Vec<ServiceStats>,
 }
 
-impl Published {
+impl StatsTable {
     /// Adds counters to the service in this row.
     pub(crate) fn add(&mut self, row: usize, delta: &ServerStats) {
         if let Some(row) = self.services.get_mut(row) {

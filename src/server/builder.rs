@@ -22,7 +22,7 @@ use crate::error::of_transport;
 use crate::event::LONGEST;
 use crate::publication::{Publication, limits_for};
 use crate::publisher::longest;
-use crate::stats::Published;
+use crate::stats::StatsTable;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::OwnerProcess;
@@ -351,7 +351,7 @@ impl ServerBuilder {
         }
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let started = Os::wall_nanos();
-        let stats = Mutex::new(Published { started, ..Published::default() });
+        let stats = Mutex::new(StatsTable { started, ..StatsTable::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());
         let Self { config, quotas, listeners, on_incident, .. } = self;
         let publications = listeners.iter().map(|listener| Arc::clone(&listener.store)).collect();

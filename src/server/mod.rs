@@ -35,7 +35,7 @@ use bellwire_core::{BackendStatus, ServiceName};
 use bellwire_shm::lock;
 
 use crate::publication::Publication;
-use crate::stats::Published;
+use crate::stats::StatsTable;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::Endpoint;
 use crate::transport::fork::OwnerProcess;
@@ -105,7 +105,7 @@ struct Shared {
     stop: Arc<StopBy>,
     /// Wakes the reactor.
     bell: Arc<Event>,
-    stats: Mutex<Published>,
+    stats: Mutex<StatsTable>,
     /// What each service publishes, in the order of their rows.
     publications: Vec<Arc<Publication>>,
     incidents: Mutex<Incidents>,
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     /// Returns the counters, with those of what was published, which its publishers count.
-    fn current_stats(&self) -> MutexGuard<'_, Published> {
+    fn current_stats(&self) -> MutexGuard<'_, StatsTable> {
         let mut stats = self.stats();
         for (row, publication) in stats.services.iter_mut().zip(&self.publications) {
             row.stats.published = publication.generation();
@@ -229,7 +229,7 @@ impl Shared {
         stats
     }
 
-    fn stats(&self) -> MutexGuard<'_, Published> {
+    fn stats(&self) -> MutexGuard<'_, StatsTable> {
         lock(&self.stats)
     }
 }
