@@ -27,7 +27,7 @@ impl<S: Service> Session<S> {
             failed,
             // Nobody waits for the answer to a request to be rung.
             in_flight: (self.drive.in_flight() + self.pending_replies.len())
-                .saturating_sub(usize::from(self.published.awaited.is_some()))
+                .saturating_sub(usize::from(self.publication_requests.long_poll.is_some()))
                 as u64
                 + (unconsumed - posts_lost),
             errors,

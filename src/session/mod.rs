@@ -15,7 +15,7 @@ pub use backpressure::{Backpressure, WithBackpressure};
 pub(crate) use batch::{decode_together, write_together};
 pub use raw::Raw;
 pub use replies::Replies;
-use snapshots::Published;
+use snapshots::PublicationRequests;
 #[cfg(feature = "tokio")]
 pub(crate) use {
     batch::Packed,
@@ -101,7 +101,7 @@ pub struct Session<S: Service> {
     /// The epoch whose size was recorded for later sessions.
     recorded_epoch: u32,
     calls: CallCounters,
-    published: Published,
+    publication_requests: PublicationRequests,
     stall_timeout: Option<Duration>,
     /// The reason to close with when the session is dropped.
     pub(crate) close: CloseReason,
@@ -190,7 +190,7 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             recorded_epoch: requests.epoch,
             calls: CallCounters::default(),
-            published: Published::new(Backoff::of(config.backoff)),
+            publication_requests: PublicationRequests::new(Backoff::of(config.backoff)),
             stall_timeout: config.stall_timeout,
             close: CloseReason::Normal,
             types: PhantomData,

@@ -16,11 +16,11 @@ use crate::{CallError, Malformed, Service};
 
 /// What a session knows of what its provider has published.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct PublicationRequests {
     /// The request without an answer yet, and since when.
     asked: Option<(Request, Ticket, Instant)>,
     /// The request to be rung for news, and the generation above which it is answered.
-    pub(super) awaited: Option<(Ticket, u64)>,
+    pub(super) long_poll: Option<(Ticket, u64)>,
     /// When a provider that answered without news is asked again.
     retry: Backoff,
     ring: Option<PeerRing>,
@@ -28,9 +28,9 @@ pub(super) struct Published {
     denied: u32,
 }
 
-impl Published {
+impl PublicationRequests {
     pub(super) fn new(retry: Backoff) -> Self {
-        Self { asked: None, awaited: None, retry, ring: None, denied: 0 }
+        Self { asked: None, long_poll: None, retry, ring: None, denied: 0 }
     }
 }
 
@@ -59,8 +59,8 @@ impl<S: Service> Session<S> {
         number: u32,
     ) -> Poll<Result<Option<&mut PeerRing>, CallError>> {
         let is_mapped = |ring: &PeerRing| ring.number() == number;
-        if !self.published.ring.as_ref().is_some_and(is_mapped) {
-            if self.published.denied == number {
+        if !self.publication_requests.ring.as_ref().is_some_and(is_mapped) {
+            if self.publication_requests.denied == number {
                 return Poll::Ready(Ok(None));
             }
             let answer = ready!(self.try_ask(Request::Ring(number))?);
@@ -69,17 +69,17 @@ impl<S: Service> Session<S> {
                 matches!(answer.body, Body::Inbox | Body::Own(_))
             });
             if !has_come {
-                self.published.denied = number;
+                self.publication_requests.denied = number;
                 return Poll::Ready(Ok(None));
             }
         }
-        Poll::Ready(Ok(self.published.ring.as_mut()))
+        Poll::Ready(Ok(self.publication_requests.ring.as_mut()))
     }
 
     /// Returns the ring that is mapped.
     #[inline]
     pub(crate) fn ring(&mut self) -> Option<&mut PeerRing> {
-        self.published.ring.as_mut()
+        self.publication_requests.ring.as_mut()
     }
 
     /// Copies the newest snapshot out of the ring, if the ring that the board names is mapped and has one of this
@@ -105,7 +105,7 @@ impl<S: Service> Session<S> {
     #[inline]
     fn abandon_fetch(&mut self) {
         let is_fetch = |(asked, ..): &mut (Request, Ticket, Instant)| *asked == Request::Newest;
-        if let Some((_, ticket, _)) = self.published.asked.take_if(is_fetch) {
+        if let Some((_, ticket, _)) = self.publication_requests.asked.take_if(is_fetch) {
             self.abandon(ticket);
         }
     }
@@ -135,7 +135,7 @@ impl<S: Service> Session<S> {
     #[inline]
     fn ring_in_use(&mut self) -> Option<&mut PeerRing> {
         let named = self.board.ring().map(|ring| ring.number);
-        self.published.ring.as_mut().filter(|ring| Some(ring.number()) == named)
+        self.publication_requests.ring.as_mut().filter(|ring| Some(ring.number()) == named)
     }
 
     /// Poisons the session for a fault that was found in the ring.
@@ -152,11 +152,13 @@ impl<S: Service> Session<S> {
     pub(crate) fn request_update(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
         let now = self.drive.port().now();
-        if self.published.awaited.is_none() && self.published.retry.is_due(now) {
+        if self.publication_requests.long_poll.is_none()
+            && self.publication_requests.retry.is_due(now)
+        {
             match self.submit_now(Outgoing::from(&generation.to_le_bytes()[..])) {
-                Ok(ticket) => self.published.awaited = Some((ticket, generation)),
+                Ok(ticket) => self.publication_requests.long_poll = Some((ticket, generation)),
                 Err(error) => match CallError::from(error) {
-                    CallError::WouldBlock => self.published.retry.failed(now),
+                    CallError::WouldBlock => self.publication_requests.retry.failed(now),
                     error => return Err(self.unsent(error)),
                 },
             }
@@ -166,18 +168,18 @@ impl<S: Service> Session<S> {
 
     /// Returns when to look for news even if nothing rings; `None` if the provider rings, or owes another answer.
     pub(crate) fn update_due(&self) -> Option<Instant> {
-        let Published { asked, awaited, retry, .. } = &self.published;
-        retry.due().filter(|_| asked.is_none() && awaited.is_none())
+        let PublicationRequests { asked, long_poll, retry, .. } = &self.publication_requests;
+        retry.due().filter(|_| asked.is_none() && long_poll.is_none())
     }
 
     /// Returns since when a caller waits for an answer.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
-        self.published.asked.map(|(_, _, since)| since)
+        self.publication_requests.asked.map(|(_, _, since)| since)
     }
 
     /// Returns whether the answer to the request in flight may have arrived.
     pub(crate) fn has_answer(&self) -> bool {
-        self.published.asked.is_some() && self.drive.has_reply()
+        self.publication_requests.asked.is_some() && self.drive.has_reply()
     }
 
     /// Waits for the provider, until `until` at most.
@@ -188,7 +190,7 @@ impl<S: Service> Session<S> {
 
     /// Returns whether the answer with this ticket is the ring.
     pub(super) fn is_ring(&self, reply: &Reply) -> bool {
-        matches!(self.published.asked, Some((Request::Ring(_), ticket, _)) if ticket == reply.ticket)
+        matches!(self.publication_requests.asked, Some((Request::Ring(_), ticket, _)) if ticket == reply.ticket)
     }
 
     /// Takes a ring's memory off the control socket.
@@ -197,14 +199,14 @@ impl<S: Service> Session<S> {
         let checked = PeerRing::check(ring, region, self.service);
         let checked = checked
             .map_err(|_| PeerFault::Memory { what: "a ring", why: "its header is another one" })?;
-        self.published.ring = Some(checked);
+        self.publication_requests.ring = Some(checked);
         Ok(())
     }
 
     /// Takes the answer to the request in flight, or sends one of this kind. `None` if the provider has none.
     fn try_ask(&mut self, kind: Request) -> Poll<Result<Option<Answer>, CallError>> {
         loop {
-            let (asked, ticket) = match self.published.asked {
+            let (asked, ticket) = match self.publication_requests.asked {
                 Some((asked, ticket, _)) => (asked, ticket),
                 None => match self.ask(kind) {
                     Err(CallError::WouldBlock) => return Poll::Pending,
@@ -215,7 +217,7 @@ impl<S: Service> Session<S> {
                 self.nothing::<()>()?;
                 return Poll::Pending;
             };
-            self.published.asked = None;
+            self.publication_requests.asked = None;
             if asked != kind {
                 self.count_answer(answer.reply.ticket, None);
                 continue;
@@ -253,17 +255,17 @@ impl<S: Service> Session<S> {
     }
 
     fn is_update(&self, answer: &Answer) -> bool {
-        self.published.awaited.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
+        self.publication_requests.long_poll.is_some_and(|(ticket, _)| ticket == answer.reply.ticket)
     }
 
     /// Notes how the request to be rung was answered. A provider that has no place for it would answer the next one likewise.
     fn note_update(&mut self, status: Status) {
         let newest = self.board.generation();
-        let awaited = self.published.awaited.take();
-        if status == Status::Ok && awaited.is_some_and(|(_, after)| newest > after) {
-            self.published.retry.succeeded();
+        let long_poll = self.publication_requests.long_poll.take();
+        if status == Status::Ok && long_poll.is_some_and(|(_, after)| newest > after) {
+            self.publication_requests.retry.succeeded();
         } else {
-            self.published.retry.failed(self.drive.port().now());
+            self.publication_requests.retry.failed(self.drive.port().now());
         }
     }
 
@@ -274,7 +276,7 @@ impl<S: Service> Session<S> {
             Request::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),
         };
         let ticket = sent.map_err(|failed| self.unsent(failed.into()))?;
-        self.published.asked = Some((kind, ticket, now));
+        self.publication_requests.asked = Some((kind, ticket, now));
         Ok(ticket)
     }
 

@@ -32,7 +32,7 @@ use crate::transport::{Os, prelude::*};
 use crate::{ServerStats, learned, payload};
 use answers::Attachment;
 use holdoff::Holdoff;
-use snapshots::Awaited;
+use snapshots::LongPoll;
 
 /// The most requests that one turn takes, so that a busy session does not starve others.
 const MAX_PER_TURN: usize = 64;
@@ -93,7 +93,7 @@ pub(super) struct ServerSession {
     pub(super) incident: Option<IncidentCause>,
     /// Whether this process lacks a resource to follow the client; already reported.
     is_short: bool,
-    awaited: Awaited,
+    long_poll: LongPoll,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
     _life: Option<<Os as Platform>::LifeLock>,
 }
@@ -198,7 +198,7 @@ impl ServerSession {
             client,
             incident: None,
             is_short: false,
-            awaited: Awaited::default(),
+            long_poll: LongPoll::default(),
             _life: life,
         }
     }

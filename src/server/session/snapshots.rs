@@ -14,7 +14,7 @@ use crate::server::incidents::IncidentCause;
 
 /// The generation that a client awaits, and the last answer about one.
 #[derive(Debug, Default)]
-pub(super) struct Awaited {
+pub(super) struct LongPoll {
     /// The request, and the generation above which it is answered.
     request: Option<(u64, u64, AwaitGuard)>,
     /// Whether something was published since the last turn.
@@ -73,12 +73,12 @@ impl ServerSession {
         store: &Arc<Publication>,
     ) -> Result<(), EndReason> {
         // One at a time; and other requests must still be accepted, if only to cancel it.
-        if self.awaited.request.is_some() || self.driver.is_at_limit() {
+        if self.long_poll.request.is_some() || self.driver.is_at_limit() {
             return self.respond(id, Status::Busy, &[]);
         }
         match store.await_after(after) {
             Some(guard) => {
-                self.awaited.request = Some((id, after, guard));
+                self.long_poll.request = Some((id, after, guard));
                 Ok(())
             }
             None => self.answer_subscriber(id),
@@ -88,27 +88,27 @@ impl ServerSession {
     fn answer_subscriber(&mut self, id: u64) -> Result<(), EndReason> {
         let begin = self.end().lanes().position();
         self.respond(id, Status::Ok, &[])?;
-        self.awaited.deferrable = Some((begin, self.end().lanes().position()));
+        self.long_poll.deferrable = Some((begin, self.end().lanes().position()));
         Ok(())
     }
 
     /// Notes that something was published. Returns whether a turn would find work.
     pub(in crate::server) fn mark_published(&mut self) -> bool {
-        self.awaited.has_published = self.awaited.request.is_some();
+        self.long_poll.has_published = self.long_poll.request.is_some();
         !self.is_quiet()
     }
 
     /// Returns whether what the client awaits may be published.
     #[inline]
     pub(super) fn has_published(&self) -> bool {
-        self.awaited.has_published
+        self.long_poll.has_published
     }
 
     /// Answers if what the client awaits is published now. Returns true when it was.
     #[cold]
     pub(super) fn answer_if_published(&mut self, handler: &Handler) -> Result<bool, EndReason> {
-        self.awaited.has_published = false;
-        let (Some((id, after, _)), Handler::Snapshot(store)) = (&self.awaited.request, handler)
+        self.long_poll.has_published = false;
+        let (Some((id, after, _)), Handler::Snapshot(store)) = (&self.long_poll.request, handler)
         else {
             return Ok(false);
         };
@@ -116,7 +116,7 @@ impl ServerSession {
         if store.generation() <= *after {
             return Ok(false);
         }
-        self.awaited.request = None;
+        self.long_poll.request = None;
         self.answer_subscriber(id)?;
         Ok(true)
     }
@@ -127,10 +127,10 @@ impl ServerSession {
         id: Option<u64>,
         status: Status,
     ) -> Result<bool, EndReason> {
-        match self.awaited.request {
-            Some((awaited, ..)) if id.is_none_or(|id| id == awaited) => {
-                self.awaited.request = None;
-                self.respond(awaited, status, &[])?;
+        match self.long_poll.request {
+            Some((polled, ..)) if id.is_none_or(|id| id == polled) => {
+                self.long_poll.request = None;
+                self.respond(polled, status, &[])?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -139,7 +139,7 @@ impl ServerSession {
 
     /// Returns whether the client has taken everything except the answer that it may leave.
     pub(super) fn only_deferrable_left(&mut self) -> Result<bool, EndReason> {
-        let Some((begin, end)) = self.awaited.deferrable else { return Ok(false) };
+        let Some((begin, end)) = self.long_poll.deferrable else { return Ok(false) };
         Ok(end == self.end().lanes().position() && self.driver.end_mut().taken()? >= begin)
     }
 }
