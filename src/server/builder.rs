@@ -10,7 +10,7 @@ use bellwire_core::wire::STATS_METHOD;
 use bellwire_netipc::{method::Method, server::Translation};
 
 #[cfg(feature = "tokio")]
-use super::awaited;
+use super::async_handler;
 use super::batch::TypedBatch;
 use super::handler::{Handler, Typed, Untyped};
 use super::quotas::Quotas;
@@ -249,7 +249,7 @@ impl ServerBuilder {
     {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other);
         let runtime = runtime.map_err(system("find the tokio runtime for handlers"))?;
-        let task = awaited::Awaited::<S, _>::new(handler, runtime);
+        let task = async_handler::AsyncHandler::<S, _>::new(handler, runtime);
         self.serve_by::<S>(Handler::Task(Arc::new(task)))
     }
 

@@ -1,7 +1,7 @@
 //! The server: one reactor thread for all sessions of all services, and a bounded worker pool for slow handlers.
 
 #[cfg(feature = "tokio")]
-mod awaited;
+mod async_handler;
 mod batch;
 mod builder;
 mod fd_budget;

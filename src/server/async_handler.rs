@@ -13,13 +13,13 @@ use super::workers::JobPayload;
 use crate::{HandlerError, Message, Service};
 
 /// A handler with its types and its runtime.
-pub(super) struct Awaited<S, F> {
+pub(super) struct AsyncHandler<S, F> {
     function: F,
     runtime: Handle,
     service: PhantomData<fn(&S)>,
 }
 
-impl<S, F, Fut> Awaited<S, F>
+impl<S, F, Fut> AsyncHandler<S, F>
 where
     S: Service,
     F: Fn(Caller, S::Request) -> Fut + Send + Sync + 'static,
@@ -77,7 +77,7 @@ where
     }
 }
 
-impl<S, F, Fut> Task for Awaited<S, F>
+impl<S, F, Fut> Task for AsyncHandler<S, F>
 where
     S: Service,
     F: Fn(Caller, S::Request) -> Fut + Send + Sync + 'static,
