@@ -14,7 +14,7 @@ use super::handler::Caller;
 use super::incidents::IncidentCause;
 #[cfg(feature = "netipc")]
 use super::netipc;
-use super::quotas::{Quotas, Share};
+use super::quotas::{Quotas, UserHandle};
 use super::reactor::Peers;
 use super::watch::Watch;
 use crate::connect::{
@@ -38,8 +38,8 @@ pub(super) struct PendingHandshake {
     machine: ServerHandshake,
     pub(super) session: u64,
     fd_budget: FdBudget,
-    /// The share of its user's sessions.
-    share: Share,
+    /// What the sessions of its user hold.
+    user_handle: UserHandle,
     /// When its HELLO may be answered: later than now if its user opens sessions too fast.
     pub(super) begins: Instant,
     own: Option<Own>,
@@ -56,7 +56,7 @@ struct Own {
 pub(super) struct Arrived {
     pub(super) link: Link,
     pub(super) lanes: Lanes,
-    pub(super) share: Share,
+    pub(super) user_handle: UserHandle,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
     /// The client's doorbell.
@@ -128,9 +128,9 @@ impl PendingHandshake {
             let most = config.max_sessions;
             Err(format!("all {most} sessions are in use: close some, or raise max_sessions"))
         } else {
-            quotas.share(user, now)
+            quotas.admit(user, now)
         };
-        let (share, begins) = match admitted {
+        let (user_handle, begins) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => {
                 let caller = Some(caller(&credentials, session));
@@ -140,7 +140,16 @@ impl PendingHandshake {
         };
         let machine = ServerHandshake::new(admission, now.after(config.handshake_timeout));
         let fd_budget = FdBudget::now(channel.arrived(), held);
-        Ok(Self { channel, credentials, machine, session, fd_budget, share, begins, own: None })
+        Ok(Self {
+            channel,
+            credentials,
+            machine,
+            session,
+            fd_budget,
+            user_handle,
+            begins,
+            own: None,
+        })
     }
 
     /// Returns the channel, which is readable when a message has arrived.
@@ -200,9 +209,9 @@ impl PendingHandshake {
 
     /// Takes apart what a client of netipc needs of it.
     #[cfg(feature = "netipc")]
-    pub(super) fn into_parts(self) -> (Channel, Caller, Share) {
+    pub(super) fn into_parts(self) -> (Channel, Caller, UserHandle) {
         let caller = self.caller();
-        (self.channel, caller, self.share)
+        (self.channel, caller, self.user_handle)
     }
 
     /// Returns whether the client's HELLO has not been admitted yet.
@@ -243,7 +252,7 @@ impl PendingHandshake {
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
         };
-        let account = self.share.account(self.fd_budget);
+        let account = self.user_handle.account(self.fd_budget);
         let (role, service, number) = (Role::Server, hello.service, self.session);
         let made = make_memory(role, service, number, welcome.lane, Some(&account));
         let (end, page, lane) = made.map_err(|error| match error {
@@ -305,7 +314,7 @@ impl PendingHandshake {
             trusts_peer: self.credentials.is_among(&[]),
         };
         // Without the resources for it, the client sees the socket close.
-        let account = self.share.account(self.fd_budget);
+        let account = self.user_handle.account(self.fd_budget);
         let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(account)) else {
             let (channel, caller, cause) = (None, Some(caller), None);
             let failed = FailedHandshake { channel, caller, cause };
@@ -320,7 +329,7 @@ impl PendingHandshake {
         Progress::Arrived(Box::new(Arrived {
             link,
             lanes,
-            share: self.share,
+            user_handle: self.user_handle,
             caller,
             service,
             rings_by: hello.doorbell,

@@ -11,7 +11,7 @@ use bellwire_netipc::server::{SessionMachine, Translation};
 pub(super) use bellwire_netipc::handshake::is_netipc;
 
 use super::handler::Caller;
-use super::quotas::Share;
+use super::quotas::UserHandle;
 use crate::control::ControlMessage;
 use crate::publication::Publication;
 use crate::transport::memory::{Charge, OverQuota};
@@ -23,7 +23,7 @@ pub(super) struct NetipcSession {
     pub(super) channel: Channel,
     pub(super) machine: SessionMachine,
     pub(super) caller: Caller,
-    pub(super) share: Share,
+    pub(super) user_handle: UserHandle,
     /// The index of its listener, which is the row of its service's counters, and of its client.
     pub(super) row: usize,
     pub(super) client: usize,
@@ -71,17 +71,17 @@ pub(super) fn refuse(channel: &Channel, code: RefuseCode) -> bool {
 impl NetipcSession {
     pub(super) fn new(
         channel: Channel,
-        (caller, share): (Caller, Share),
+        (caller, user_handle): (Caller, UserHandle),
         agreed: Agreed,
         (row, client): (usize, usize),
     ) -> Self {
         Self {
             channel,
             machine: SessionMachine::new(agreed),
-            arriving: Charge::none(&share.quota),
-            leaving: Charge::none(&share.quota),
+            arriving: Charge::none(&user_handle.quota),
+            leaving: Charge::none(&user_handle.quota),
             caller,
-            share,
+            user_handle,
             row,
             client,
             interest: (true, false),

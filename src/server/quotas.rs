@@ -63,7 +63,7 @@ pub(super) struct Quotas {
 
 #[derive(Debug)]
 struct UserQuota {
-    share: Share,
+    user_handle: UserHandle,
     rate: RateLimit,
 }
 
@@ -76,7 +76,7 @@ struct RateLimit {
 
 /// The state shared by a user's sessions. Each holds a clone.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
+pub(super) struct UserHandle {
     pub(super) quota: Arc<Quota>,
     /// Held by each session, so that they can be counted. Stores when sessions whose attached answers exceeded the
     /// quota resume, in nanoseconds of the clock.
@@ -125,21 +125,25 @@ impl Quotas {
         }
     }
 
-    /// Returns a user's share for one more session, and when its handshake may begin; or why there is none.
-    pub(super) fn share(&mut self, user: User, now: Instant) -> Result<(Share, Instant), String> {
+    /// Admits one more session of a user: returns its handle, and when its handshake may begin; or why it is refused.
+    pub(super) fn admit(
+        &mut self,
+        user: User,
+        now: Instant,
+    ) -> Result<(UserHandle, Instant), String> {
         if self.users.len() >= MAX_IDLE {
-            self.users.retain(|_, UserQuota { share, rate }| {
-                share.sessions() > 0 || !share.quota.is_idle() || rate.due > now
+            self.users.retain(|_, UserQuota { user_handle, rate }| {
+                user_handle.sessions() > 0 || !user_handle.quota.is_idle() || rate.due > now
             });
         }
-        let UserQuota { share, rate } = self.users.entry(user).or_insert_with(|| UserQuota {
-            share: Share {
+        let UserQuota { user_handle, rate } = self.users.entry(user).or_insert_with(|| UserQuota {
+            user_handle: UserHandle {
                 quota: Arc::new(Quota::new(self.per_user, Arc::clone(&self.pool))),
                 session: Arc::default(),
             },
             rate: RateLimit::default(),
         });
-        let sessions = share.sessions();
+        let sessions = user_handle.sessions();
         if sessions >= self.sessions_per_user {
             return Err(format!(
                 "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
@@ -147,7 +151,7 @@ impl Quotas {
         }
         let interval = Duration::from_secs(1) / self.session_rate;
         let begins = if is_limited(user) { rate.reserve(now, interval) } else { Some(now) };
-        begins.map(|begins| (share.clone(), begins)).ok_or_else(|| {
+        begins.map(|begins| (user_handle.clone(), begins)).ok_or_else(|| {
             format!(
                 "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
                 self.session_rate
@@ -203,8 +207,8 @@ impl Quotas {
 
     fn ask_some(&mut self, now: Instant) {
         self.asked_at = now;
-        for UserQuota { share, .. } in self.users.values() {
-            share.quota.reclaim(now, CHECK_BATCH);
+        for UserQuota { user_handle, .. } in self.users.values() {
+            user_handle.quota.reclaim(now, CHECK_BATCH);
         }
     }
 }
@@ -233,7 +237,7 @@ impl RateLimit {
     }
 }
 
-impl Share {
+impl UserHandle {
     /// Returns how many sessions hold it; call it on the clone that the server keeps.
     fn sessions(&self) -> usize {
         Arc::strong_count(&self.session) - 1
@@ -313,10 +317,10 @@ mod tests {
     fn a_piece_that_is_kept_instead_of_another_is_checked_soon() {
         let mut quotas = Quotas::new(&ServerConfig::default());
         let at = |millis: u64| Instant::default().after(Duration::from_millis(1_000_000 + millis));
-        let (share, _) = quotas.share(User::own(), at(0)).unwrap();
+        let (user_handle, _) = quotas.admit(User::own(), at(0)).unwrap();
         let [first, second] = [(); 2].map(|()| Arc::new(AtomicU64::new(1)));
         let keep = |kept: &Arc<AtomicU64>| {
-            let charge = share.quota.charge_lent(1, at(0)).unwrap();
+            let charge = user_handle.quota.charge_lent(1, at(0)).unwrap();
             drop(Loan::new(charge, Some(Box::new(Kept(Arc::clone(kept)))), Instant::default));
         };
         keep(&first);
@@ -324,7 +328,7 @@ mod tests {
         quotas.reclaim(at(20));
         assert_eq!(quotas.reclaim_due(at(20)), Some(at(180)));
         first.store(0, Ordering::Relaxed);
-        share.quota.reclaim(at(21), 1);
+        user_handle.quota.reclaim(at(21), 1);
         keep(&second);
         assert_eq!(quotas.reclaim_due(at(22)), Some(at(42)));
     }

@@ -63,11 +63,12 @@ impl Reactor {
                 answer_hello(hello.bytes(), &Terms::new(token, limit, newest, handshake.session))
             }
         };
-        let (channel, caller, share) = handshake.into_parts();
+        let (channel, caller, user_handle) = handshake.into_parts();
         self.handshake_ended();
         match answer {
             Ok((agreed, ack)) if channel.send(&ack, &[]).is_ok() => {
-                let session = NetipcSession::new(channel, (caller, share), agreed, (at, client));
+                let session =
+                    NetipcSession::new(channel, (caller, user_handle), agreed, (at, client));
                 if let Some(entry) = self.slots.get_mut(slot) {
                     entry.state = SlotState::Netipc(Box::new(session));
                 }
@@ -218,7 +219,7 @@ impl Reactor {
             return self.respond_netipc(session, delta, status, &self.scratch.answer);
         }
         let held = session.machine.held() + batch.len() + JOB;
-        let queued = session.share.quota.charge(held as u64).map(|charge| {
+        let queued = session.user_handle.quota.charge(held as u64).map(|charge| {
             let (client, caller) = (session.client, session.caller.unwatched());
             let request = JobPayload::Batch(batch, room);
             let (id, after, traced) = (JOB_ID, JOB_ID, None);

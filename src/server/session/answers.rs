@@ -150,7 +150,7 @@ impl ServerSession {
         let lent = what.memory().map(|memory| self.link().charge_attachment(memory));
         if let Some(Err(shortage)) = lent {
             // The next answers for this user would be built in vain too: pause its sessions.
-            self.share.pause(self.link().now());
+            self.user_handle.pause(self.link().now());
             self.over_quota = Some(bytes);
             self.incident.get_or_insert(IncidentCause::Short(shortage));
             return self.respond(id, otherwise, &[]);

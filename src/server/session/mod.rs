@@ -21,7 +21,7 @@ use crate::server::handler::{Answer, Caller, Handler};
 use crate::server::handshake::Arrived;
 use crate::server::incidents::IncidentCause;
 use crate::server::outbox::FinishedJob;
-use crate::server::quotas::Share;
+use crate::server::quotas::UserHandle;
 use crate::server::tasks::Tasks;
 use crate::server::workers::Workers;
 use crate::trace::ServerTrace;
@@ -61,7 +61,7 @@ pub(super) struct ServerSession {
     arriving_charge: Charge,
     /// The charge of answers that wait for room.
     pending_charge: Charge,
-    share: Share,
+    user_handle: UserHandle,
     /// The length in bytes of the last attached answer, if it exceeded the user's quota.
     over_quota: Option<u64>,
     max_batch: usize,
@@ -168,15 +168,16 @@ impl ServerSession {
         row: usize,
         client: usize,
     ) -> Self {
-        let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
+        let Arrived { link, lanes, user_handle, caller, service, rings_by, trace, life, .. } =
+            arrived;
         let recorded_epoch = lanes.epoch().number;
         let mut driver = ServeDriver::new(link, lanes, in_flight, trace);
         driver.end_mut().set_shrink_after(config.lane.shrink_after);
         Self {
             driver,
-            arriving_charge: Charge::none(&share.quota),
-            pending_charge: Charge::none(&share.quota),
-            share,
+            arriving_charge: Charge::none(&user_handle.quota),
+            pending_charge: Charge::none(&user_handle.quota),
+            user_handle,
             over_quota: None,
             recorded_epoch,
             caller,
@@ -236,7 +237,7 @@ impl ServerSession {
         }
         let passed = unpublished;
         if let Some(bytes) = self.over_quota {
-            match self.share.is_paused(bytes, Os::now()) {
+            match self.user_handle.is_paused(bytes, Os::now()) {
                 true => self.schedule = Schedule::Paused,
                 false => self.over_quota = None,
             }

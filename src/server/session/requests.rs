@@ -141,7 +141,7 @@ impl ServerSession {
         len: usize,
         context: &TurnContext<'_>,
     ) -> Result<(), EndReason> {
-        let charge = match self.share.quota.charge((len + JOB) as u64) {
+        let charge = match self.user_handle.quota.charge((len + JOB) as u64) {
             Ok(charge) => charge,
             Err(over) => {
                 self.note_over_quota(&over);
