@@ -53,7 +53,7 @@ struct Own {
 }
 
 /// A client that completed the handshake.
-pub(super) struct Arrived {
+pub(super) struct Admitted {
     pub(super) link: Link,
     pub(super) lanes: Lanes,
     pub(super) user_handle: UserHandle,
@@ -73,7 +73,7 @@ pub(super) struct Arrived {
 /// How far a client has got.
 pub(super) enum Progress {
     Waiting(Box<PendingHandshake>),
-    Arrived(Box<Arrived>),
+    Admitted(Box<Admitted>),
     /// It speaks netipc, and this is its first message.
     #[cfg(feature = "netipc")]
     Netipc(Box<(PendingHandshake, ControlMessage)>),
@@ -326,7 +326,7 @@ impl PendingHandshake {
         probes::session_opened(&session);
         let trace = ServerTrace::new(session, welcome.features & SAMPLES != 0);
         let (service, is_stats_client) = (hello.service, hello.method == STATS_METHOD);
-        Progress::Arrived(Box::new(Arrived {
+        Progress::Admitted(Box::new(Admitted {
             link,
             lanes,
             user_handle: self.user_handle,

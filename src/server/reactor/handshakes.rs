@@ -212,18 +212,18 @@ impl Reactor {
                 self.handshakes.is_expecting |= !handshake.is_silent();
                 entry.state = SlotState::Handshake(handshake);
             }
-            Progress::Arrived(mut arrived) => {
-                let process = arrived.process.take();
+            Progress::Admitted(mut admitted) => {
+                let process = admitted.process.take();
                 let stats_row = metrics::stats_row(&self.listeners);
-                let row = if arrived.is_stats_client { stats_row } else { at };
-                arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
+                let row = if admitted.is_stats_client { stats_row } else { at };
+                admitted.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let client = entry.client;
                 let in_flight = match listener.handler {
                     // Beside the request to be told of news, which stays for as long as there are none.
                     Handler::Snapshot(_) => self.config.max_in_flight.max(1).saturating_add(1),
                     _ => self.config.max_in_flight,
                 };
-                let session = ServerSession::new(*arrived, &self.config, in_flight, row, client);
+                let session = ServerSession::new(*admitted, &self.config, in_flight, row, client);
                 entry.state = SlotState::Open(Box::new(session));
                 self.handshake_ended();
                 self.open(slot);

@@ -18,7 +18,7 @@ use bellwire_probes as probes;
 
 use crate::server::ServerConfig;
 use crate::server::handler::{Answer, Caller, Handler};
-use crate::server::handshake::Arrived;
+use crate::server::handshake::Admitted;
 use crate::server::incidents::IncidentCause;
 use crate::server::outbox::FinishedJob;
 use crate::server::quotas::UserHandle;
@@ -162,14 +162,14 @@ impl TurnContext<'_> {
 impl ServerSession {
     /// `in_flight` is the most requests at once.
     pub(super) fn new(
-        arrived: Arrived,
+        admitted: Admitted,
         config: &ServerConfig,
         in_flight: u64,
         row: usize,
         client: usize,
     ) -> Self {
-        let Arrived { link, lanes, user_handle, caller, service, rings_by, trace, life, .. } =
-            arrived;
+        let Admitted { link, lanes, user_handle, caller, service, rings_by, trace, life, .. } =
+            admitted;
         let recorded_epoch = lanes.epoch().number;
         let mut driver = ServeDriver::new(link, lanes, in_flight, trace);
         driver.end_mut().set_shrink_after(config.lane.shrink_after);
@@ -218,7 +218,7 @@ impl ServerSession {
         self.driver.end_mut()
     }
 
-    /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
+    /// Takes the requests that have admitted, answers them or queues them for a worker, and publishes the answers.
     /// Returns the number of messages taken; answers that were sent count as one.
     pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, EndReason> {
         let (mut taken, mut posts, mut unpublished) = (0, 0, 0);
