@@ -19,7 +19,7 @@ use crate::board::Board;
 use crate::control::{self, ControlMessage};
 use crate::error::of_transport;
 use crate::trace::{self, ClientTrace};
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::endpoint::{self, Endpoint};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::memory::LoanAccount;
@@ -64,7 +64,7 @@ const MAKE_EVENT: &str = "create an event to be rung by";
 #[derive(Debug)]
 struct LocalMemory {
     memory: (OwnEnd, Owned, Owned),
-    event: Option<Event>,
+    event: Option<WakeEvent>,
 }
 
 /// How far a session has got.
@@ -100,8 +100,8 @@ struct Mapped {
     own: OwnEnd,
     peer: PeerEnd,
     board: Board,
-    own_event: Option<Event>,
-    peer_event: Option<Event>,
+    own_event: Option<WakeEvent>,
+    peer_event: Option<WakeEvent>,
 }
 
 impl Connecting {
@@ -133,8 +133,8 @@ impl Connecting {
                     .max(Limits::MIN_SHARED),
                 ..limits
             },
-            doorbell: Event::choose(config.doorbell, &credentials),
-            rings_eventfd: Event::may_ring(&credentials),
+            doorbell: WakeEvent::choose(config.doorbell, &credentials),
+            rings_eventfd: WakeEvent::may_ring(&credentials),
             schema,
         };
         let machine = ClientHandshake::new(hello, Os::now().after(config.connect_timeout));
@@ -240,13 +240,14 @@ impl Connecting {
             .map_err(protocol)?;
         let board = Board::check(board, self.hello.service).map_err(protocol)?;
         // The number of descriptors was checked: this one is present if the server's doorbell is an event.
-        let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
+        let peer_event =
+            objects.next().map(WakeEvent::from_peer).transpose().map_err(unverified)?;
         let Some(LocalMemory { memory: (own, passed_page, passed_lane), event }) = self.made.take()
         else {
             return Err(protocol("WELCOME twice"));
         };
         start_page(&own.page, Role::Client, welcome.session, self.hello.service, self.hello.lane);
-        let ringer = event.as_ref().map(Event::for_peer).transpose();
+        let ringer = event.as_ref().map(WakeEvent::for_peer).transpose();
         let ringer = ringer.map_err(system(MAKE_EVENT))?;
         let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
@@ -300,7 +301,7 @@ impl LocalMemory {
             .map_err(of_transport)
             .map_err(system("make this end's memory"))?;
         let event = match hello.doorbell {
-            Doorbell::Eventfd => Some(Event::create().map_err(system(MAKE_EVENT))?),
+            Doorbell::Eventfd => Some(WakeEvent::create().map_err(system(MAKE_EVENT))?),
             _ => None,
         };
         Ok(Self { memory, event })

@@ -12,7 +12,7 @@ use crate::broadcast::{OwnRing, PassedRing};
 use crate::error::of_transport;
 use crate::trace;
 use crate::trace::delivery::{PublisherTrace, begins};
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
@@ -31,7 +31,7 @@ pub(crate) struct Publication {
     /// Whether something was published since the reactor last checked, and a session awaits it.
     has_published: AtomicBool,
     /// Wakes the reactor; set when it starts.
-    bell: OnceLock<Arc<Event>>,
+    bell: OnceLock<Arc<WakeEvent>>,
     /// Nothing that holds the lock can panic during a change: an event's `encode` comes before it.
     inner: Mutex<Inner>,
     owner_process: OwnerProcess,
@@ -127,7 +127,7 @@ impl Publication {
     }
 
     /// Sets `bell` as the event that wakes the reactor when something is published that a client awaits.
-    pub(crate) fn connect(&self, bell: &Arc<Event>) {
+    pub(crate) fn connect(&self, bell: &Arc<WakeEvent>) {
         // The reactor starts only once.
         let _ = self.bell.set(Arc::clone(bell));
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwire_core::Instant;
 
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::link;
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
@@ -32,7 +32,7 @@ pub struct Canceller(pub(super) Arc<Cancel>);
 pub(super) struct Cancel {
     inner: Mutex<Cancelling>,
     /// Ends waits for a connection; created with the first canceller.
-    pub(super) bell: OnceLock<Event>,
+    pub(super) bell: OnceLock<WakeEvent>,
 }
 
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::cache::earlier;
 use crate::connect::Connecting;
 use crate::transport::arrivals::Arrivals;
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
 use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
@@ -299,7 +299,7 @@ impl<S: Service> Client<S> {
     /// The first canceller needs a descriptor: `EMFILE` at the limit.
     pub fn canceller(&self) -> io::Result<Canceller> {
         if self.cancel.bell.get().is_none() {
-            let _ = self.cancel.bell.set(Event::create()?);
+            let _ = self.cancel.bell.set(WakeEvent::create()?);
         }
         if let Phase::Ready(session) = &self.phase {
             self.cancel.lock().session = Some(session.canceller()?);

@@ -23,13 +23,13 @@ use crate::event::LONGEST;
 use crate::publication::{Publication, limits_for};
 use crate::publisher::longest;
 use crate::stats::StatsTable;
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
 use crate::{
-    Contract, Dynamic, Event as EventService, EventPublisher, HandlerError, Payload, Publisher,
-    RunDir, ServeError, ServerConfig, Service, Snapshot, Token, trace,
+    Contract, Dynamic, Event, EventPublisher, HandlerError, Payload, Publisher, RunDir, ServeError,
+    ServerConfig, Service, Snapshot, Token, trace,
 };
 
 /// Collects the services of a [`Server`].
@@ -306,7 +306,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// Like [`ServerBuilder::serve`].
-    pub fn events<E: EventService>(&mut self, depth: u64) -> Result<EventPublisher<E>, ServeError> {
+    pub fn events<E: Event>(&mut self, depth: u64) -> Result<EventPublisher<E>, ServeError> {
         self.publish_events(&Contract::of_event::<E>(), depth)
     }
 
@@ -322,7 +322,7 @@ impl ServerBuilder {
         self.publish_events(&contract, depth)
     }
 
-    fn publish_events<E: EventService>(
+    fn publish_events<E: Event>(
         &mut self,
         contract: &Contract,
         depth: u64,
@@ -349,7 +349,7 @@ impl ServerBuilder {
             let why = format!("{path} is not {dir}/NAME.sock of a service that was added after it");
             return Err(ServeError::Inherited { source: why.into() });
         }
-        let bell = Arc::new(Event::create().map_err(system("create an event"))?);
+        let bell = Arc::new(WakeEvent::create().map_err(system("create an event"))?);
         let started = Os::wall_nanos();
         let stats = Mutex::new(StatsTable { started, ..StatsTable::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());

@@ -23,7 +23,7 @@ use crate::connect::{
 use crate::control::{self, ControlMessage};
 use crate::learned;
 use crate::trace::{self, ServerTrace};
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::object::Borrowed;
 use crate::transport::pass::{Channel, SendError};
@@ -48,7 +48,7 @@ pub(super) struct PendingHandshake {
 /// The memory that the server created for the client, between WELCOME and ATTACH.
 struct Own {
     end: OwnEnd,
-    event: Option<Event>,
+    event: Option<WakeEvent>,
     doorbell: Doorbell,
 }
 
@@ -237,9 +237,9 @@ impl PendingHandshake {
             && hello.rings_eventfd
             && self.fd_budget.makes_events();
         // Falls back to the socket when there is no event.
-        let event = if by_event { Event::create().ok() } else { None };
+        let event = if by_event { WakeEvent::create().ok() } else { None };
         let wanted = if event.is_some() { Doorbell::Eventfd } else { Doorbell::Socket };
-        let ringer = event.as_ref().map(Event::for_peer).transpose();
+        let ringer = event.as_ref().map(WakeEvent::for_peer).transpose();
         let ringer = ringer.map_err(|error| lacking(&error))?;
         let lane = learned::opening(hello.service, Role::Server, &config.lane);
         let terms = SessionTerms {
@@ -279,7 +279,7 @@ impl PendingHandshake {
         hello: &Hello,
         welcome: &Welcome,
         peer: PeerEnd,
-        peer_event: Option<Event>,
+        peer_event: Option<WakeEvent>,
         peers: &Peers,
     ) -> Progress {
         let (Some(own), Some(ready)) = (self.own.take(), self.machine.ready()) else {
@@ -345,7 +345,7 @@ impl PendingHandshake {
         hello: &Hello,
         welcome: &Welcome,
         incoming: ControlMessage,
-    ) -> Result<(PeerEnd, Option<Event>), Refuse> {
+    ) -> Result<(PeerEnd, Option<WakeEvent>), Refuse> {
         let mut objects = incoming.received.into_objects();
         let mut region = |size| {
             let missing = || Refuse::new(RefuseCode::Protocol, "a descriptor is missing");
@@ -358,8 +358,8 @@ impl PendingHandshake {
         let checked = page_header(&page).check(Role::Client, welcome.session, size, hello.service);
         checked.map_err(|error| broken(&error))?;
         let ringer = objects.next();
-        let event = if Event::may_ring(&self.credentials) {
-            ringer.map(Event::from_peer).transpose().map_err(|error| broken(&error))?
+        let event = if WakeEvent::may_ring(&self.credentials) {
+            ringer.map(WakeEvent::from_peer).transpose().map_err(|error| broken(&error))?
         } else {
             Os::reap(ringer);
             None

@@ -36,7 +36,7 @@ use bellwire_shm::lock;
 
 use crate::publication::Publication;
 use crate::stats::StatsTable;
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::endpoint::Endpoint;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
@@ -104,7 +104,7 @@ pub struct Server {
 struct Shared {
     stop: Arc<StopBy>,
     /// Wakes the reactor.
-    bell: Arc<Event>,
+    bell: Arc<WakeEvent>,
     stats: Mutex<StatsTable>,
     /// What each service publishes, in the order of their rows.
     publications: Vec<Arc<Publication>>,

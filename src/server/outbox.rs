@@ -7,7 +7,7 @@ use bellwire_core::wire::Status;
 use bellwire_shm::lock;
 
 use super::handler::Answer;
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 use crate::transport::memory::Charge;
 use crate::transport::prelude::*;
 
@@ -35,7 +35,7 @@ pub(super) struct Outbox {
     /// Signalled when answers were collected, or never will be.
     collected: Condvar,
     /// Rung after an answer was queued, if the reactor sleeps.
-    bell: Arc<Event>,
+    bell: Arc<WakeEvent>,
 }
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl FinishedJob {
 }
 
 impl Outbox {
-    pub(super) fn new(bell: Arc<Event>) -> Self {
+    pub(super) fn new(bell: Arc<WakeEvent>) -> Self {
         Self {
             finished: Mutex::default(),
             has_done: AtomicBool::new(false),
@@ -74,7 +74,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn bell(&self) -> &Arc<Event> {
+    pub(super) fn bell(&self) -> &Arc<WakeEvent> {
         &self.bell
     }
 

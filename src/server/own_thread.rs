@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::transport::doorbell::Event;
+use crate::transport::doorbell::WakeEvent;
 
 thread_local! {
     /// The address of the server's bell, which is held for as long as the thread runs.
@@ -12,10 +12,10 @@ thread_local! {
 }
 
 /// Makes this thread one that runs handlers of the server with this bell.
-pub(super) fn mark_handler_thread(bell: &Arc<Event>) {
+pub(super) fn mark_handler_thread(bell: &Arc<WakeEvent>) {
     BELL.set(Arc::as_ptr(bell).addr());
 }
 
-pub(super) fn is_handler_thread(bell: &Arc<Event>) -> bool {
+pub(super) fn is_handler_thread(bell: &Arc<WakeEvent>) -> bool {
     BELL.get() == Arc::as_ptr(bell).addr()
 }

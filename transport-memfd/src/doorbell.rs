@@ -54,7 +54,7 @@ pub enum Woke {
 pub struct Eventfd(OwnedFd, OwnerProcess);
 
 /// The name that every transport uses for the object that a peer rings.
-pub type Event = Eventfd;
+pub type WakeEvent = Eventfd;
 
 impl<'a> FutexWord<'a> {
     #[inline]
@@ -146,7 +146,7 @@ pub(crate) fn wait_in_slices(words: &[(FutexWord<'_>, u32)], deadline: Option<In
     }
 }
 
-impl platform::Event<Linux> for Eventfd {
+impl platform::WakeEvent<Linux> for Eventfd {
     type Passed<'a> = BorrowedFd<'a>;
 
     fn create() -> Result<Self, Errno> {

@@ -30,7 +30,7 @@ impl Platform for Linux {
     type Channel = pass::Channel;
     type Endpoint = endpoint::Endpoint;
     type Inherited = endpoint::Inherited;
-    type Event = doorbell::Event;
+    type WakeEvent = doorbell::WakeEvent;
     type OwnRegion = region::OwnRegion;
     type PeerRegion = region::PeerRegion;
     type SnapshotBuilder = snapshot::SnapshotBuilder;

@@ -27,6 +27,9 @@ const NOBODY: &str = "D:P(A;;RC;;;OW)";
 #[derive(Debug)]
 pub struct Event(OwnedHandle);
 
+/// The name that every transport uses for the object that a peer rings.
+pub type WakeEvent = Event;
+
 impl Event {
     /// Creates an event that is not set and that stays set until it is reset (manual-reset).
     ///
@@ -57,7 +60,7 @@ impl Event {
     }
 }
 
-impl platform::Event<Windows> for Event {
+impl platform::WakeEvent<Windows> for Event {
     type Passed<'a> = OwnedHandle;
 
     /// A wait resets the event (auto-reset).

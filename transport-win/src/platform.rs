@@ -33,7 +33,7 @@ impl Platform for Windows {
     type Channel = pass::Channel;
     type Endpoint = endpoint::Endpoint;
     type Inherited = Absent<Self>;
-    type Event = doorbell::Event;
+    type WakeEvent = doorbell::WakeEvent;
     type OwnRegion = region::OwnRegion;
     type PeerRegion = region::PeerRegion;
     type SnapshotBuilder = snapshot::SnapshotBuilder;

@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 
 use bellwire_core::sync::{AtomicU32, Ordering, fence};
 
-use crate::platform::{Event, Platform};
+use crate::platform::{Platform, WakeEvent};
 
 /// Wakes a thread that is parked in a link, from any other thread. Clones share the link.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Cancel<P: Platform> {
     /// Not 0 from a cancellation until it is taken.
     word: AtomicU32,
     /// For waits that no word ends.
-    event: OnceLock<P::Event>,
+    event: OnceLock<P::WakeEvent>,
 }
 
 impl<P: Platform> Canceller<P> {
@@ -37,7 +37,7 @@ impl<P: Platform> Cancel<P> {
     pub fn canceller(self: &Arc<Self>, needs_event: bool) -> Result<Canceller<P>, P::Error> {
         if needs_event && self.event.get().is_none() {
             // If another thread was faster, its event is used.
-            let _ = self.event.set(P::Event::create()?);
+            let _ = self.event.set(P::WakeEvent::create()?);
         }
         Ok(Canceller(Arc::clone(self)))
     }
@@ -68,7 +68,7 @@ impl<P: Platform> Cancel<P> {
     }
 
     /// Returns the event that ends waits, if there is one.
-    pub fn event(&self) -> Option<&P::Event> {
+    pub fn event(&self) -> Option<&P::WakeEvent> {
         self.event.get()
     }
 

@@ -109,7 +109,7 @@ impl<P: Platform> Link<P> {
     }
 
     /// Returns the event that the peer rings, for an event loop that polls those of many links itself.
-    pub fn event(&self) -> Option<&P::Event> {
+    pub fn event(&self) -> Option<&P::WakeEvent> {
         self.bells.event()
     }
 

@@ -14,7 +14,7 @@ use bellwire_shm::platform;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::doorbell::Event;
+use crate::doorbell::WakeEvent;
 use crate::fork::OwnerProcess;
 use crate::life::{LIFE_OFFSET, life_state};
 use crate::poll::{Epoll, Interest, Trigger};
@@ -29,7 +29,7 @@ pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
 /// The memory that the peer writes.
 pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 
-/// The parts of a [`Link`] after the handshake. The eventfd of the peer must be a trusted one's: see [`Event`].
+/// The parts of a [`Link`] after the handshake. The eventfd of the peer must be a trusted one's: see [`WakeEvent`].
 pub type Parts = bellwire_shm::Parts<Linux>;
 
 /// Wakes a thread that is parked in a [`Link`], from any other thread.
@@ -43,8 +43,8 @@ pub type Link = bellwire_shm::Link<Linux>;
 /// What the ends of a session ring: futexes on the words of their pages, eventfds, or the socket.
 #[derive(Debug)]
 pub struct Doorbells {
-    own: Option<Event>,
-    peer: Option<Event>,
+    own: Option<WakeEvent>,
+    peer: Option<WakeEvent>,
     // The descriptor for event loops, created on the first request.
     gathered: OnceLock<Epoll>,
     owner_process: OwnerProcess,
@@ -54,8 +54,8 @@ impl platform::Doorbells<Linux> for Doorbells {
     /// Without an eventfd to be rung by, the doorbell is a futex.
     fn new(
         wanted: Doorbell,
-        own: Option<Event>,
-        peer: Option<Event>,
+        own: Option<WakeEvent>,
+        peer: Option<WakeEvent>,
     ) -> Result<(Self, Doorbell), Errno> {
         let doorbell = match (wanted, &own) {
             (Doorbell::Eventfd, None) => Doorbell::Futex,
@@ -65,7 +65,7 @@ impl platform::Doorbells<Linux> for Doorbells {
         Ok((Self { own, peer, gathered, owner_process }, doorbell))
     }
 
-    fn event(&self) -> Option<&Event> {
+    fn event(&self) -> Option<&WakeEvent> {
         self.own.as_ref()
     }
 
@@ -144,7 +144,7 @@ impl platform::Doorbells<Linux> for Doorbells {
 }
 
 /// Returns one descriptor for all events. A peer that reads the shared eventfd only takes its own ring away.
-fn gather(link: &Link, eventfd: &Event) -> Result<Epoll, Errno> {
+fn gather(link: &Link, eventfd: &WakeEvent) -> Result<Epoll, Errno> {
     let gathered = Epoll::without_alarm()?;
     gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
     // Only the hang-up of the socket: control messages are read when a record asks for it.

@@ -7,7 +7,7 @@ use super::{Absent, Platform, VerifyError};
 use crate::{Link, OwnEnd, PeerEnd};
 
 /// The doorbell that is a descriptor or handle.
-pub trait Event<P: Platform>: Sized {
+pub trait WakeEvent<P: Platform>: Sized {
     /// What the peer gets.
     type Passed<'a>
     where
@@ -56,9 +56,9 @@ pub struct Parts<P: Platform> {
     /// The doorbell that this end wants the peer to ring.
     pub doorbell: Doorbell,
     /// The event that the peer rings, for [`Doorbell::Eventfd`].
-    pub own_event: Option<P::Event>,
-    /// The event that the peer wants to be rung by, if this end [may](Event::may_ring).
-    pub peer_event: Option<P::Event>,
+    pub own_event: Option<P::WakeEvent>,
+    /// The event that the peer wants to be rung by, if this end [may](WakeEvent::may_ring).
+    pub peer_event: Option<P::WakeEvent>,
     /// The peer's process.
     pub process: Option<P::Process>,
     /// The limits of this end that the peer was told.
@@ -79,12 +79,12 @@ pub trait Doorbells<P: Platform>: Sized {
     /// At the limit of descriptors, handles or memory.
     fn new(
         wanted: Doorbell,
-        own: Option<P::Event>,
-        peer: Option<P::Event>,
+        own: Option<P::WakeEvent>,
+        peer: Option<P::WakeEvent>,
     ) -> Result<(Self, Doorbell), P::Error>;
 
     /// Returns the event that the peer rings.
-    fn event(&self) -> Option<&P::Event>;
+    fn event(&self) -> Option<&P::WakeEvent>;
 
     /// Returns whether this is the process that created them: always, by default.
     fn is_owner_process(&self) -> bool {

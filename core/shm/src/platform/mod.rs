@@ -30,7 +30,7 @@ pub use endpoint::{
     Arrivals, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list, lock_path,
 };
 pub use error::{ReceiveError, RegionError, SendError, VerifyError};
-pub use link::{Doorbells, Event, LifeLock, LifeState, Parts, Watchers};
+pub use link::{Doorbells, LifeLock, LifeState, Parts, WakeEvent, Watchers};
 pub use memory::{OwnRegion, PeerRegion, Snapshot, SnapshotBuilder, SnapshotMap};
 pub use peer::{Channel, Credentials, Process};
 pub use poll::{Interest, PollEvent, Poller, Trigger};
@@ -38,10 +38,10 @@ pub use poll::{Interest, PollEvent, Poller, Trigger};
 /// Every trait of this module, for a caller of their functions.
 pub mod prelude {
     pub use super::{
-        Arrivals as _, Channel as _, Credentials as _, Doorbells as _, Endpoint as _, Event as _,
+        Arrivals as _, Channel as _, Credentials as _, Doorbells as _, Endpoint as _,
         Inherited as _, LifeLock as _, Notify as _, OwnRegion as _, PeerRegion as _, Platform,
         Poller as _, Process as _, Snapshot as _, SnapshotBuilder as _, SnapshotMap as _,
-        Watchers as _,
+        WakeEvent as _, Watchers as _,
     };
 }
 
@@ -69,7 +69,7 @@ pub trait Platform: Sized + 'static {
     /// [`Absent`] where service managers hand over none.
     type Inherited: Inherited;
     /// The doorbell that is a descriptor or handle.
-    type Event: Event<Self> + Send + Sync;
+    type WakeEvent: WakeEvent<Self> + Send + Sync;
     /// Memory that this process writes.
     type OwnRegion: OwnRegion<Self>;
     /// Memory that the peer writes.
