@@ -36,7 +36,7 @@ pub(crate) type Driver = CallDriver<Link, ClientTrace>;
 /// The result of opening a session.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) drive: Driver,
+    pub(crate) driver: Driver,
     pub(crate) service: ServiceName,
     pub(crate) board: Board,
     pub(crate) pid: Option<u32>,
@@ -286,10 +286,10 @@ impl Connecting {
         probes::capped(&session);
         let seed = Os::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
-        let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
-        drive.end_mut().set_shrink_after(self.shrink_after);
+        let mut driver = CallDriver::observed(link, lanes, self.spin, trace);
+        driver.end_mut().set_shrink_after(self.shrink_after);
         let (service, board) = (self.hello.service, mapped.board);
-        Ok(Opened { drive, service, board, pid, max_batch: welcome.max_batch })
+        Ok(Opened { driver, service, board, pid, max_batch: welcome.max_batch })
     }
 }
 

@@ -13,7 +13,7 @@ use bellwire_sim::{Act, Event, Serving, SimEnd, SimPort, Step, Taken};
 
 use crate::drive::by_hand;
 use crate::pair::{Pair, growing, payload, size};
-use crate::resize::{drive_in, echo};
+use crate::resize::{driver_in, echo};
 
 /// How far the owner of a lane gets towards the next epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,11 +53,11 @@ fn send_large(end: &SimEnd, lanes: &mut Lanes, kind: Kind, id: u64, steps: Steps
 }
 
 /// Returns the answers that arrive before its end.
-fn answers(drive: &mut CallDriver<SimPort>) -> (Vec<u64>, CallFailed) {
+fn answers(driver: &mut CallDriver<SimPort>) -> (Vec<u64>, CallFailed) {
     let mut buffer = Vec::new();
     let mut ids = Vec::new();
     loop {
-        match drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer) {
+        match driver.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer) {
             Ok(reply) => {
                 let id = reply.ticket.id();
                 assert_eq!(&buffer[..reply.len], &payload(id, reply.len));
@@ -86,17 +86,17 @@ fn a_server_that_dies_at_any_step_of_its_switch() {
                 }
                 Step::Gone
             });
-            let mut drive = drive_in(growing(), peer);
+            let mut driver = driver_in(growing(), peer);
             let tickets: Vec<_> =
-                [1, 2, 3].map(|len| drive.submit(&vec![0; len]).unwrap()).into_iter().collect();
-            let (ids, failed) = answers(&mut drive);
+                [1, 2, 3].map(|len| driver.submit(&vec![0; len]).unwrap()).into_iter().collect();
+            let (ids, failed) = answers(&mut driver);
             let arrived = steps == Steps::Published;
             assert_eq!(ids, if arrived { vec![1, 2] } else { vec![1] }, "{steps:?}");
             assert_eq!(failed, CallFailed::PeerGone(Executed::Maybe));
-            assert_eq!(drive.executed(tickets[1]), Executed::Maybe, "taken");
-            assert_eq!(drive.executed(tickets[2]), Executed::No, "not taken");
-            assert_eq!(drive.lane_stats()[1].epoch, 1 + u32::from(arrived));
-            assert_eq!(drive.submit(b"y"), Err(CallFailed::PeerGone(Executed::No)));
+            assert_eq!(driver.executed(tickets[1]), Executed::Maybe, "taken");
+            assert_eq!(driver.executed(tickets[2]), Executed::No, "not taken");
+            assert_eq!(driver.lane_stats()[1].epoch, 1 + u32::from(arrived));
+            assert_eq!(driver.submit(b"y"), Err(CallFailed::PeerGone(Executed::No)));
         }
     }
 }
@@ -117,33 +117,33 @@ fn a_server_that_dies_at_any_step_of_following() {
             let _ = lanes.peek(end.peer()).unwrap();
             Step::Gone
         });
-        let mut drive = drive_in(growing(), peer);
-        let first = drive.submit(&payload(1, 100)).unwrap();
-        let second = drive.submit(&payload(2, 5000)).unwrap();
-        let third = drive.submit(&payload(3, 6000)).unwrap();
-        assert_eq!(answers(&mut drive), (Vec::new(), CallFailed::PeerGone(Executed::Maybe)));
+        let mut driver = driver_in(growing(), peer);
+        let first = driver.submit(&payload(1, 100)).unwrap();
+        let second = driver.submit(&payload(2, 5000)).unwrap();
+        let third = driver.submit(&payload(3, 6000)).unwrap();
+        assert_eq!(answers(&mut driver), (Vec::new(), CallFailed::PeerGone(Executed::Maybe)));
         let ran = |at| if records >= at { Executed::Maybe } else { Executed::No };
-        let executed = [first, second, third].map(|ticket| drive.executed(ticket));
+        let executed = [first, second, third].map(|ticket| driver.executed(ticket));
         assert_eq!(executed, [ran(1), ran(3), Executed::No], "{records} records taken");
-        assert_eq!(drive.give_up(second), ran(3));
+        assert_eq!(driver.give_up(second), ran(3));
     }
 }
 
 /// The memory of the switch lies in the caller's mailbox or on the socket: it needs nothing of a dead server.
 #[test]
 fn a_caller_follows_a_server_that_is_long_dead() {
-    let mut drive = drive_in(growing(), echo());
+    let mut driver = driver_in(growing(), echo());
     let lens = [100_usize, 5000, 200, 20_000, 100_000];
     for len in lens {
-        drive.submit(&payload(len as u64, len)).unwrap();
+        driver.submit(&payload(len as u64, len)).unwrap();
     }
-    drive.port().run_for(Duration::from_millis(1));
-    drive.port().after(Duration::ZERO, Event::PeerGone);
-    drive.port().end().runs_short(Act::Follow, 0..1, Resource::Descriptors);
+    driver.port().run_for(Duration::from_millis(1));
+    driver.port().after(Duration::ZERO, Event::PeerGone);
+    driver.port().end().runs_short(Act::Follow, 0..1, Resource::Descriptors);
     let mut buffer = Vec::new();
     let mut arrived = Vec::new();
     loop {
-        match drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer) {
+        match driver.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer) {
             Ok(reply) => {
                 assert_eq!(&buffer[..reply.len], &payload(reply.len as u64, reply.len));
                 arrived.push(reply.len);
@@ -186,15 +186,15 @@ fn a_caller_that_dies_at_any_step_of_its_switch() {
 /// Epochs that a dead peer will not follow are no reason to wait, nor to loop for ever.
 #[test]
 fn a_caller_of_a_dead_server_sends_no_more_epochs_than_may_be_outstanding() {
-    let mut drive = drive_in(growing(), |_: &SimEnd| Step::Parked(None));
+    let mut driver = driver_in(growing(), |_: &SimEnd| Step::Parked(None));
     let mut len = 1500;
-    while drive.submit(&vec![0; len]).is_ok() {
+    while driver.submit(&vec![0; len]).is_ok() {
         len *= 2;
     }
-    drive.port().after(Duration::ZERO, Event::PeerGone);
-    let failed = drive.wait_for_room(&mut { Deadline::NEVER });
+    driver.port().after(Duration::ZERO, Event::PeerGone);
+    let failed = driver.wait_for_room(&mut { Deadline::NEVER });
     assert_eq!(failed, Err(CallFailed::PeerGone(Executed::No)));
-    assert_eq!(drive.trim(), Err(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(driver.trim(), Err(CallFailed::PeerGone(Executed::No)));
 }
 
 /// An epoch that was offered and is never used is closed with the session.
@@ -264,7 +264,7 @@ fn close(pair: &mut Pair, sent: &[u64], epoch: u32) {
 
 /// A session that ends while new lanes of both ends are in flight.
 #[test]
-fn a_drive_that_closes_after_it_grew() {
+fn a_driver_that_closes_after_it_grew() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let mut serving = None;
     let server = move |end: &SimEnd| {
@@ -277,13 +277,13 @@ fn a_drive_that_closes_after_it_grew() {
         sender.send((serving.counts().accepted, serving.closed())).unwrap();
         if serving.closed().is_some() { Step::Parked(None) } else { serving.park() }
     };
-    let mut drive = drive_in(growing(), server);
+    let mut driver = driver_in(growing(), server);
     for len in [100, 5000, 50_000] {
-        drive.push(&payload(1, len)).unwrap();
+        driver.push(&payload(1, len)).unwrap();
     }
-    drive.close(CloseReason::Normal);
-    drive.port().run_peer();
+    driver.close(CloseReason::Normal);
+    driver.port().run_peer();
     assert_eq!(receiver.try_iter().last(), Some((3, Some(CloseReason::Normal))));
     // The answers are there, though no call waits for them.
-    assert!(drive.port().peer().load(Word::Tail, Ordering::Acquire) > 55_000);
+    assert!(driver.port().peer().load(Word::Tail, Ordering::Acquire) > 55_000);
 }

@@ -10,18 +10,18 @@ use bellwire_sim::Sim;
 use proptest::prelude::*;
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{Rng, drive_in, pipeline, shuffling};
+use crate::resize::{Rng, driver_in, pipeline, shuffling};
 
 /// Random sizes, random trims, many requests in flight, answers in any order.
 #[test]
 fn every_request_is_answered_once_over_a_thousand_epochs() {
-    let mut drive = drive_in(growing(), shuffling(Rng(11), 10));
+    let mut driver = driver_in(growing(), shuffling(Rng(11), 10));
     let mut rng = Rng(12);
-    while drive.lane_stats().iter().any(|lane| lane.epoch < 1000) {
-        assert_eq!(pipeline(&mut drive, &mut rng, (500, 30, 30_000), (6, 8)), 0);
-        assert_eq!((drive.in_flight(), drive.ended()), (0, None));
+    while driver.lane_stats().iter().any(|lane| lane.epoch < 1000) {
+        assert_eq!(pipeline(&mut driver, &mut rng, (500, 30, 30_000), (6, 8)), 0);
+        assert_eq!((driver.in_flight(), driver.ended()), (0, None));
     }
-    for lane in drive.lane_stats() {
+    for lane in driver.lane_stats() {
         assert_eq!(u64::from(lane.epoch), 1 + lane.grows + lane.shrinks, "{lane:?}");
     }
 }

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 
 use crate::drive::by_hand;
 use crate::pair::{growing, size};
-use crate::resize::drive_in;
+use crate::resize::driver_in;
 
 const SIZE: u64 = 4096;
 
@@ -244,8 +244,8 @@ fn an_unrequested_trim() {
         end.wake(lanes.commit(end.own(), end.peer()));
         Step::Parked(None)
     });
-    let mut drive = drive_in(growing(), peer);
-    drive.port().run_peer();
-    assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None));
-    assert_eq!(drive.ended(), None);
+    let mut driver = driver_in(growing(), peer);
+    driver.port().run_peer();
+    assert_eq!(driver.try_reply(&mut Vec::new()), Ok(None));
+    assert_eq!(driver.ended(), None);
 }

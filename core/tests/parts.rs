@@ -12,15 +12,15 @@ use bellwire_core::{Deadline, Limits, PeerFault};
 use bellwire_sim::{Act, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, limited, payload, size};
-use crate::resize::{Rng, call, drive_in, echo, reply_of};
+use crate::resize::{Rng, call, driver_in, echo, reply_of};
 
 /// Waits for room: everything else that comes meanwhile is an answer that is kept.
-fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
+fn submit_in_parts(driver: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
     loop {
-        match drive.submit_in_parts(message) {
+        match driver.submit_in_parts(message) {
             Ok(ticket) => return ticket.id(),
             Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => {
-                drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+                driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
             }
             Err(error) => panic!("{error}"),
         }
@@ -31,26 +31,26 @@ fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
 fn messages_much_longer_than_their_lanes_round_trip() {
     let small = Limits { max_lane: size(4096), ..Limits::default() };
     for sim in [growing(), limited(small, small)] {
-        let mut drive = drive_in(sim, echo().streaming(5000));
+        let mut driver = driver_in(sim, echo().streaming(5000));
         for (id, len) in (1..).zip([0, 1, 1008, 1009, 5000, 100_000, 3_000_000]) {
-            assert_eq!(submit_in_parts(&mut drive, &payload(id, len)), id);
-            let (reply, bytes) = reply_of(&mut drive);
+            assert_eq!(submit_in_parts(&mut driver, &payload(id, len)), id);
+            let (reply, bytes) = reply_of(&mut driver);
             assert_eq!((reply.ticket.id(), reply.len), (id, len));
             assert_eq!(bytes, payload(id, len));
         }
-        assert!(drive.lane_stats().iter().all(|lane| lane.size <= FULL_LIMIT));
+        assert!(driver.lane_stats().iter().all(|lane| lane.size <= FULL_LIMIT));
     }
 }
 
 /// 64 of 128 KiB have gone through the lane that is made at first.
 #[test]
 fn a_lane_that_carries_many_messages_in_parts_becomes_a_large_one() {
-    let mut drive = drive_in(growing(), echo().streaming(5000));
+    let mut driver = driver_in(growing(), echo().streaming(5000));
     let mut sizes = Vec::new();
     for id in 1..=70 {
-        assert_eq!(submit_in_parts(&mut drive, &payload(id, 128 << 10)), id);
-        assert_eq!(reply_of(&mut drive).1, payload(id, 128 << 10));
-        let [own, _] = drive.lane_stats();
+        assert_eq!(submit_in_parts(&mut driver, &payload(id, 128 << 10)), id);
+        assert_eq!(reply_of(&mut driver).1, payload(id, 128 << 10));
+        let [own, _] = driver.lane_stats();
         sizes.push(own.size);
     }
     let (first, then) = sizes.split_at(63);
@@ -144,39 +144,40 @@ fn a_request_that_was_broken_off_is_none() {
             (Status::Ok, request.to_vec())
         };
         let limits = Limits { max_lane: size(4096), ..Limits::default() };
-        let mut drive = drive_in(limited(limits, limits), SimServer::new(handler).streaming(1000));
-        let full = drive.submit_in_parts(&payload(1, 50_000));
+        let mut driver =
+            driver_in(limited(limits, limits), SimServer::new(handler).streaming(1000));
+        let full = driver.submit_in_parts(&payload(1, 50_000));
         assert!(matches!(full, Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. })))));
-        drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
-        drive.abort_parts();
+        driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+        driver.abort_parts();
         match next {
             0 => {}
-            1 => drive.trim().unwrap(),
-            2 => assert_eq!(submit_in_parts(&mut drive, &payload(2, 20_000)), 2),
+            1 => driver.trim().unwrap(),
+            2 => assert_eq!(submit_in_parts(&mut driver, &payload(2, 20_000)), 2),
             _ => {
                 let pass = |port: &SimPort, id| port.end().pass(id, b"abc");
-                drive.submit_attached(3, false, pass).unwrap();
+                driver.submit_attached(3, false, pass).unwrap();
             }
         }
         if next >= 2 {
-            reply_of(&mut drive);
+            reply_of(&mut driver);
         }
-        call(&mut drive, 5, 500);
-        assert!(drive.is_trimmed());
+        call(&mut driver, 5, 500);
+        assert!(driver.is_trimmed());
         let expected: &[usize] = [&[500][..], &[500], &[20_000, 500], &[3, 500]][next];
         assert_eq!(ran.try_iter().collect::<Vec<_>>(), expected);
-        assert_eq!(drive.in_flight(), 0);
+        assert_eq!(driver.in_flight(), 0);
     }
 }
 
 /// Without memory for a better lane it goes through the one that is there.
 #[test]
 fn a_message_in_parts_needs_no_memory() {
-    let mut drive = drive_in(growing(), echo().streaming(1000));
-    drive.port().end().runs_short(Act::Offer, 0..1000, Resource::Memory);
-    assert_eq!(submit_in_parts(&mut drive, &payload(1, 300_000)), 1);
-    assert_eq!(reply_of(&mut drive).1, payload(1, 300_000));
-    assert_eq!(drive.lane_stats()[0].size, 4096);
+    let mut driver = driver_in(growing(), echo().streaming(1000));
+    driver.port().end().runs_short(Act::Offer, 0..1000, Resource::Memory);
+    assert_eq!(submit_in_parts(&mut driver, &payload(1, 300_000)), 1);
+    assert_eq!(reply_of(&mut driver).1, payload(1, 300_000));
+    assert_eq!(driver.lane_stats()[0].size, 4096);
 }
 
 /// Together they are longer than one message may be.
@@ -256,9 +257,9 @@ fn an_answer_whose_last_part_exceeds_the_limit_is_not_counted_as_answered() {
 fn parts_wait_for_room_both_ways() {
     let limits = Limits { max_lane: size(4096), ..Limits::default() };
     let server = echo().streaming(1).taking(Duration::from_micros(50));
-    let mut drive = drive_in(limited(limits, limits), server);
+    let mut driver = driver_in(limited(limits, limits), server);
     for id in 1..=20 {
-        submit_in_parts(&mut drive, &payload(id, 9000));
-        assert_eq!(reply_of(&mut drive).1, payload(id, 9000));
+        submit_in_parts(&mut driver, &payload(id, 9000));
+        assert_eq!(reply_of(&mut driver).1, payload(id, 9000));
     }
 }

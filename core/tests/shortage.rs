@@ -11,7 +11,7 @@ use bellwire_core::wire::Status;
 use bellwire_sim::{Act, Sim, SimEnd, SimPort, SimServer};
 
 use crate::pair::{Pair, growing, payload, size};
-use crate::resize::{Rng, call, drive_in, echo, pipeline, reply_of, shuffling};
+use crate::resize::{Rng, call, driver_in, echo, pipeline, reply_of, shuffling};
 
 fn short(resource: Resource, bytes: u64) -> Shortage {
     Shortage { resource, bytes, code: 0 }
@@ -69,17 +69,17 @@ fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
         let len = u64::from_le_bytes(request.try_into().unwrap());
         (Status::Ok, payload(len, len as usize))
     };
-    let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, SimServer::new(handler));
+    let mut driver = driver_in(Sim { lane: size(65_536), ..growing() }, SimServer::new(handler));
     let lens: Vec<u64> = (0..60).map(|id| if id == 50 { 60_000 } else { 1000 + id }).collect();
     // An early offer, and the one that the long answer needs.
-    drive.port().at_peer(|end| end.runs_short(Act::Offer, 0..u64::MAX, Resource::Memory));
+    driver.port().at_peer(|end| end.runs_short(Act::Offer, 0..u64::MAX, Resource::Memory));
     for len in &lens {
-        drive.push(&len.to_le_bytes()).unwrap();
+        driver.push(&len.to_le_bytes()).unwrap();
     }
-    drive.commit();
-    drive.port().run_for(Duration::from_millis(1));
+    driver.commit();
+    driver.port().run_for(Duration::from_millis(1));
     for (id, len) in (1..).zip(lens) {
-        let (reply, bytes) = reply_of(&mut drive);
+        let (reply, bytes) = reply_of(&mut driver);
         assert_eq!(reply.ticket.id(), id, "in order");
         let expected = if len == 60_000 { Status::Short } else { Status::Ok };
         assert_eq!(reply.status, expected);
@@ -91,32 +91,32 @@ fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
 
 #[test]
 fn a_message_that_cannot_be_mapped_stays_until_it_can() {
-    let mut drive = drive_in(growing(), echo().attaching(5000));
-    drive.port().end().runs_short(Act::Take, 0..2, Resource::Maps);
-    drive.port().at_peer(|end| end.runs_short(Act::Take, 0..3, Resource::Maps));
+    let mut driver = driver_in(growing(), echo().attaching(5000));
+    driver.port().end().runs_short(Act::Take, 0..2, Resource::Maps);
+    driver.port().at_peer(|end| end.runs_short(Act::Take, 0..3, Resource::Maps));
     let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 6000));
-    drive.submit_attached(6000, false, pass).unwrap();
+    driver.submit_attached(6000, false, pass).unwrap();
     let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+    let reply = driver.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
     assert!(reply.attached, "the server tried until it could");
     for _ in 0..2 {
-        assert!(matches!(drive.port().end().take(1), Err(FollowError::Short(_))));
+        assert!(matches!(driver.port().end().take(1), Err(FollowError::Short(_))));
     }
-    assert_eq!(drive.port().end().take(1).unwrap(), payload(1, 6000));
+    assert_eq!(driver.port().end().take(1).unwrap(), payload(1, 6000));
 }
 
 #[test]
 fn a_trim_without_memory_fails_and_can_be_tried_again() {
-    let mut drive = drive_in(growing(), echo());
-    call(&mut drive, 1, 50_000);
-    let offers = drive.port().end().acts(Act::Offer);
-    drive.port().end().runs_short(Act::Offer, offers..offers + 1, Resource::Memory);
+    let mut driver = driver_in(growing(), echo());
+    call(&mut driver, 1, 50_000);
+    let offers = driver.port().end().acts(Act::Offer);
+    driver.port().end().runs_short(Act::Offer, offers..offers + 1, Resource::Memory);
     let error = SubmitError::Short(short(Resource::Memory, 4096));
-    assert_eq!(drive.trim(), Err(CallFailed::Submit(error)));
-    assert_eq!(drive.lane_stats()[0].size, 131_072);
-    call(&mut drive, 2, 50_000);
-    drive.trim().unwrap();
-    assert_eq!(drive.lane_stats()[0].size, 4096);
+    assert_eq!(driver.trim(), Err(CallFailed::Submit(error)));
+    assert_eq!(driver.lane_stats()[0].size, 131_072);
+    call(&mut driver, 2, 50_000);
+    driver.trim().unwrap();
+    assert_eq!(driver.lane_stats()[0].size, 4096);
 }
 
 /// Every action of either end has a shortage now and then; every request that was sent is answered once, in full or
@@ -127,17 +127,17 @@ fn a_session_lives_through_shortages_at_every_step() {
     for act in [Act::Offer, Act::Follow] {
         for number in 0..12 {
             for at_peer in [false, true] {
-                let mut drive = drive_in(growing(), shuffling(Rng(number + 1), 6));
+                let mut driver = driver_in(growing(), shuffling(Rng(number + 1), 6));
                 let which = number..number + 1 + number % 3;
                 let script = |end: &SimEnd| end.runs_short(act, which, Resource::Memory);
                 if at_peer {
-                    drive.port().at_peer(script);
+                    driver.port().at_peer(script);
                 } else {
-                    script(drive.port().end());
+                    script(driver.port().end());
                 }
                 let mut rng = Rng(number * 3 + 1);
-                lacked += pipeline(&mut drive, &mut rng, (150, 20, 30_000), (4, 10));
-                assert_eq!((drive.in_flight(), drive.ended()), (0, None));
+                lacked += pipeline(&mut driver, &mut rng, (150, 20, 30_000), (4, 10));
+                assert_eq!((driver.in_flight(), driver.ended()), (0, None));
             }
         }
     }

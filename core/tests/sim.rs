@@ -37,9 +37,9 @@ fn a_peer_that_publishes_without_ringing_loses_a_wake() {
         Step::Parked(None)
     });
     let (port, lanes) = Sim::default().start(peer);
-    let mut drive = CallDriver::new(port, lanes, SpinPolicy::NEVER);
-    drive.submit(b"x").unwrap();
-    let _ = drive.wait_for_reply(&mut never(), &mut Vec::new());
+    let mut driver = CallDriver::new(port, lanes, SpinPolicy::NEVER);
+    driver.submit(b"x").unwrap();
+    let _ = driver.wait_for_reply(&mut never(), &mut Vec::new());
 }
 
 #[test]

@@ -188,24 +188,24 @@ fn end(shared: &[Arc<Shared>; 2], me: usize) -> End {
 
 fn call(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
     let lanes = Lanes::with_terms(terms, terms);
-    let mut drive = CallDriver::new(end(shared, 0), lanes, SpinPolicy::NEVER);
+    let mut driver = CallDriver::new(end(shared, 0), lanes, SpinPolicy::NEVER);
     let (mut buffer, mut until) = (Vec::new(), Deadline::NEVER);
     let (mut asked, mut answered) = (0, 0);
     while answered < CALLS {
         while asked < CALLS && asked - answered < 16 {
-            match drive.submit(&payload(asked + 1, length(asked + 1, terms.most))) {
+            match driver.submit(&payload(asked + 1, length(asked + 1, terms.most))) {
                 Ok(ticket) => assert_eq!(ticket.id(), asked + 1),
                 Err(CallFailed::Submit(_)) => break,
                 Err(failed) => panic!("{failed}"),
             }
             asked += 1;
         }
-        let reply = drive.wait_for_reply(&mut until, &mut buffer).unwrap();
+        let reply = driver.wait_for_reply(&mut until, &mut buffer).unwrap();
         let id = reply.ticket.id();
         assert_eq!(buffer[..reply.len], payload(!id, length(id, terms.most)), "answer {id}");
         answered += 1;
     }
-    drive.close(CloseReason::Normal);
+    driver.close(CloseReason::Normal);
 }
 
 fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {

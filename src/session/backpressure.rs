@@ -127,7 +127,7 @@ impl<S: Service> Session<S> {
 
     fn set_backpressure(&mut self, backpressure: Backpressure) {
         self.backpressure = backpressure;
-        self.drive.end_mut().set_growth(backpressure.growth());
+        self.driver.end_mut().set_growth(backpressure.growth());
     }
 
     /// Sends a request that was [not written](Session::write), without waiting for its answer here.
@@ -150,7 +150,7 @@ impl<S: Service> Session<S> {
     pub(super) fn parts_from(&self) -> usize {
         match self.backpressure {
             Backpressure::Wait if self.stream_from < usize::MAX => {
-                self.stream_from.min(self.drive.end().lanes().epoch().size.max_payload())
+                self.stream_from.min(self.driver.end().lanes().epoch().size.max_payload())
             }
             _ => self.stream_from,
         }

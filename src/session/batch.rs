@@ -153,7 +153,7 @@ impl<S: Service> Session<S> {
         requests: impl IntoIterator<Item = &'r S::Request>,
         send: impl FnOnce(&mut Self, Result<Outgoing<'_>, CallError>) -> T,
     ) -> (Shape, T) {
-        let (batch, room) = self.packing(self.drive.end().lanes().max_message());
+        let (batch, room) = self.packing(self.driver.end().lanes().max_message());
         let mut packed = Packed::new::<S>(batch, room, requests);
         let sent = send(self, packed.outgoing());
         self.batch = Some(packed.batch);
@@ -172,7 +172,7 @@ impl<S: Service> Session<S> {
         // The inbox may be in use.
         let in_inbox = match body {
             Body::Inbox => Some(reply.len),
-            Body::Own(bytes) if self.drive.is_arriving() => {
+            Body::Own(bytes) if self.driver.is_arriving() => {
                 self.batch_inbox = bytes;
                 None
             }
@@ -193,9 +193,9 @@ impl<S: Service> Session<S> {
         };
         let parsed = replies(bytes, shape);
         let outcome = if parsed.is_ok() { Outcome::Answered } else { Outcome::Unused };
-        let port = self.drive.port();
+        let port = self.driver.port();
         self.calls.ended(port.own(), reply.ticket.id(), outcome, || port.now());
-        parsed.inspect_err(|error| metrics::trace_failed(&self.drive, reply.ticket.id(), error))
+        parsed.inspect_err(|error| metrics::trace_failed(&self.driver, reply.ticket.id(), error))
     }
 }
 

@@ -19,7 +19,7 @@ impl<S: Service> Session<S> {
         ticket: Ticket,
         until: &mut Deadline,
     ) -> Result<Option<usize>, CallError> {
-        match self.drive.wait_fast(until, &mut self.inbox) {
+        match self.driver.wait_fast(until, &mut self.inbox) {
             Ok(Some((of, len))) if of == ticket => Ok(Some(len)),
             Ok(Some((of, len))) => {
                 self.keep_reply(Answer::in_inbox(of, len));
@@ -48,7 +48,7 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Answer, CallError> {
         loop {
-            let waited = self.drive.wait_for_reply(until, &mut self.inbox);
+            let waited = self.driver.wait_for_reply(until, &mut self.inbox);
             self.note_dropped();
             let reply = waited.map_err(|failed| self.given_up(ticket, failed))?;
             match self.receive(reply) {
@@ -67,7 +67,7 @@ impl<S: Service> Session<S> {
             return self.give_up(ticket, &error);
         }
         if let CallFailed::Cancelled(_) = failed {
-            self.drive.port().cancel.take();
+            self.driver.port().cancel.take();
         }
         self.give_up(ticket, &failed.into())
     }
@@ -76,24 +76,24 @@ impl<S: Service> Session<S> {
     #[cold]
     pub(super) fn give_up(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         // One whose answer violated the protocol is already counted.
-        let waits = self.drive.is_waiting(ticket);
+        let waits = self.driver.is_waiting(ticket);
         let error = match *error {
             CallError::PeerGone { .. } => {
-                CallError::PeerGone { executed: self.drive.give_up(ticket) }
+                CallError::PeerGone { executed: self.driver.give_up(ticket) }
             }
             CallError::Closed { reason, .. } => {
-                CallError::Closed { reason, executed: self.drive.give_up(ticket) }
+                CallError::Closed { reason, executed: self.driver.give_up(ticket) }
             }
             CallError::ProtocolViolation(fault) => {
-                self.drive.give_up(ticket);
+                self.driver.give_up(ticket);
                 CallError::ProtocolViolation(fault)
             }
             CallError::Forked => {
-                self.drive.give_up(ticket);
+                self.driver.give_up(ticket);
                 CallError::Forked
             }
             ref error => {
-                self.drive.abandon(ticket);
+                self.driver.abandon(ticket);
                 let executed = Executed::Maybe;
                 match *error {
                     CallError::Cancelled { .. } => CallError::Cancelled { executed },
@@ -113,10 +113,10 @@ impl<S: Service> Session<S> {
         &mut self,
         wait: impl FnOnce(&mut Driver) -> Result<(), CallFailed>,
     ) -> Result<(), CallError> {
-        let waited = wait(&mut self.drive);
+        let waited = wait(&mut self.driver);
         self.check_link()?;
         if let Err(CallFailed::Cancelled(_)) = waited {
-            self.drive.port().cancel.take();
+            self.driver.port().cancel.take();
         }
         Ok(waited?)
     }
@@ -138,8 +138,8 @@ impl<S: Service> Session<S> {
     /// Poisons the session for a protocol violation on the control socket.
     pub(super) fn check_link(&mut self) -> Result<(), CallError> {
         self.check_owner()?;
-        match self.drive.port().fault() {
-            Some(fault) => Err(self.drive.end_mut().fail(fault).into()),
+        match self.driver.port().fault() {
+            Some(fault) => Err(self.driver.end_mut().fail(fault).into()),
             None => Ok(()),
         }
     }
@@ -147,7 +147,7 @@ impl<S: Service> Session<S> {
     /// Returns the next answer that has arrived and is expected.
     pub(super) fn next_answer(&mut self) -> Result<Option<Answer>, CallError> {
         loop {
-            let replied = self.drive.try_reply(&mut self.inbox);
+            let replied = self.driver.try_reply(&mut self.inbox);
             self.note_dropped();
             let replied = replied.map_err(|failed| self.explain(failed.into()))?;
             let Some(reply) = replied else { return Ok(None) };
@@ -166,14 +166,14 @@ impl<S: Service> Session<S> {
         let taken = if self.is_ring(&reply) {
             self.receive_ring(&reply).map(|()| Body::Inbox)
         } else {
-            let taken = self.drive.port_mut().take_attachment(reply.ticket.id());
+            let taken = self.driver.port_mut().take_attachment(reply.ticket.id());
             taken.map(|(attachment, map)| Body::Mapped(attachment.generation, map))
         };
         let body = match taken {
             Ok(body) => body,
             Err(FollowError::Short(shortage)) => Body::Lost(shortage),
             Err(FollowError::Peer(fault)) => {
-                self.drive.end_mut().fail(fault);
+                self.driver.end_mut().fail(fault);
                 let error = fault.into();
                 if reply.is_wanted {
                     self.count_answer(reply.ticket, Some(&error));

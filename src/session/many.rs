@@ -73,19 +73,19 @@ impl<S: Service> Session<S> {
                     Err(failed) => return Err(self.explain(failed.into())),
                 }
             }
-            self.drive.commit();
+            self.driver.commit();
             if next.is_none() {
                 next = requests.next();
             }
             if self.take_answers(in_flight, each)? {
                 until = Deadline::within(self.timeout);
             } else if is_full {
-                self.wait_then_check_link(|drive| drive.wait_for_room(&mut until))?;
+                self.wait_then_check_link(|driver| driver.wait_for_room(&mut until))?;
             } else if next.is_none() {
                 if in_flight.is_empty() {
                     return Ok(());
                 }
-                self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
+                self.wait_then_check_link(|driver| driver.wait_for_data(&mut until))?;
             }
         }
     }
@@ -98,7 +98,7 @@ impl<S: Service> Session<S> {
     ) -> Result<bool, CallError> {
         let mut any = false;
         loop {
-            while let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+            while let Some((ticket, len)) = self.driver.try_reply_fast(&mut self.inbox) {
                 any = true;
                 match number_of(in_flight, ticket) {
                     Some(number) => each(number, self.open_inbox(ticket, len)),

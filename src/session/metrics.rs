@@ -13,11 +13,11 @@ use crate::{CallError, Service, SessionStats};
 impl<S: Service> Session<S> {
     /// Returns the counters of this end.
     pub fn stats(&self) -> SessionStats {
-        let [requests, answers] = self.drive.lane_stats();
+        let [requests, answers] = self.driver.lane_stats();
         let CallCounts { made, answered, refused, failed, errors, late, dropped, unsent, posted } =
             self.calls.counts();
-        let unconsumed = self.drive.unconsumed_posts() as u64;
-        let posts_lost = if self.drive.ended().is_some() { unconsumed } else { 0 };
+        let unconsumed = self.driver.unconsumed_posts() as u64;
+        let posts_lost = if self.driver.ended().is_some() { unconsumed } else { 0 };
         SessionStats {
             posts_taken: posted - unconsumed,
             posts_lost,
@@ -26,7 +26,7 @@ impl<S: Service> Session<S> {
             refused,
             failed,
             // Nobody waits for the answer to a request to be rung.
-            in_flight: (self.drive.in_flight() + self.pending_replies.len())
+            in_flight: (self.driver.in_flight() + self.pending_replies.len())
                 .saturating_sub(usize::from(self.publication_requests.long_poll.is_some()))
                 as u64
                 + (unconsumed - posts_lost),
@@ -34,10 +34,10 @@ impl<S: Service> Session<S> {
             late,
             dropped,
             unsent,
-            rings: self.drive.end().rings(),
-            waits: self.drive.waits(),
-            parks: self.drive.parks(),
-            doorbell: self.drive.port().doorbell,
+            rings: self.driver.end().rings(),
+            waits: self.driver.waits(),
+            parks: self.driver.parks(),
+            doorbell: self.driver.port().doorbell,
             requests,
             answers,
         }
@@ -52,13 +52,13 @@ impl<S: Service> Session<S> {
     /// Counts a written request.
     #[inline]
     pub(super) fn sent(&mut self, ticket: Ticket, one_way: bool) {
-        let (parks, port) = (self.drive.parks(), self.drive.port());
+        let (parks, port) = (self.driver.parks(), self.driver.port());
         if one_way {
             self.calls.posted(port.own());
         } else {
             self.calls.sent(port.own(), ticket.id(), parks, || port.now());
         }
-        if self.drive.end().lanes().epoch().number != self.recorded_epoch {
+        if self.driver.end().lanes().epoch().number != self.recorded_epoch {
             self.record_size();
         }
     }
@@ -66,7 +66,7 @@ impl<S: Service> Session<S> {
     /// Counts a finished request.
     #[inline]
     pub(super) fn ended(&mut self, ticket: Ticket, outcome: Outcome) {
-        let port = self.drive.port();
+        let port = self.driver.port();
         self.calls.ended(port.own(), ticket.id(), outcome, || port.now());
     }
 
@@ -76,7 +76,7 @@ impl<S: Service> Session<S> {
         let outcome = match failed {
             None => Outcome::Answered,
             Some(error) => {
-                trace_failed(&self.drive, ticket.id(), error);
+                trace_failed(&self.driver, ticket.id(), error);
                 match error {
                     CallError::Handler { .. } => Outcome::Error,
                     CallError::Declined { status } => (*status).into(),
@@ -90,7 +90,7 @@ impl<S: Service> Session<S> {
     /// Counts an abandoned request without an answer.
     #[cold]
     pub(super) fn record_given_up(&mut self, ticket: Ticket, error: &CallError) {
-        trace_failed(&self.drive, ticket.id(), error);
+        trace_failed(&self.driver, ticket.id(), error);
         let is_late = matches!(error, CallError::Deadline { .. });
         self.ended(ticket, if is_late { Outcome::Late } else { Outcome::Failed });
     }
@@ -98,25 +98,25 @@ impl<S: Service> Session<S> {
     /// Counts a call that ended before its request was sent.
     #[cold]
     pub(crate) fn not_sent(&mut self, error: &CallError) {
-        trace_failed(&self.drive, 0, error);
-        self.calls.unsent(self.drive.port().own());
+        trace_failed(&self.driver, 0, error);
+        self.calls.unsent(self.driver.port().own());
     }
 
     /// Counts answers that arrived for abandoned requests.
     #[inline]
     pub(super) fn note_dropped(&mut self) {
-        let dropped = self.drive.take_dropped();
-        self.calls.dropped(self.drive.port().own(), dropped);
+        let dropped = self.driver.take_dropped();
+        self.calls.dropped(self.driver.port().own(), dropped);
     }
 }
 
 /// Traces a failed call; `sequence` is 0 for a request that was not sent. "Not now" is an answer that a caller of
 /// [`submit`](super::Session::submit) expects, and no failure.
 #[cold]
-pub(super) fn trace_failed(drive: &Driver, sequence: u64, error: &CallError) {
+pub(super) fn trace_failed(driver: &Driver, sequence: u64, error: &CallError) {
     if matches!(error, CallError::WouldBlock) {
         return;
     }
     let kind = error.kind().code().into();
-    probes::call_failed(drive.end().observer().session(), sequence, kind);
+    probes::call_failed(driver.end().observer().session(), sequence, kind);
 }

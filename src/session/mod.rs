@@ -73,7 +73,7 @@ pub type Answered<T> = (Ticket, Result<T, CallError>);
 #[derive(Debug)]
 pub struct Session<S: Service> {
     /// The tasks of a runtime drive it, too.
-    pub(crate) drive: Driver,
+    pub(crate) driver: Driver,
     service: ServiceName,
     board: Board,
     /// The request being encoded.
@@ -164,14 +164,14 @@ impl<'a> From<&'a [u8]> for Outgoing<'a> {
 
 impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
-        let [requests, _] = opened.drive.lane_stats();
-        let mut drive = opened.drive;
+        let [requests, _] = opened.driver.lane_stats();
+        let mut driver = opened.driver;
         let attach_from = config.lane.attach_from.unwrap_or(usize::MAX);
         let stream_from = config.lane.stream_from.unwrap_or(usize::MAX);
-        drive.end_mut().set_growth(config.backpressure.growth());
-        drive.set_window(config.max_in_flight);
+        driver.end_mut().set_growth(config.backpressure.growth());
+        driver.set_window(config.max_in_flight);
         Self {
-            drive,
+            driver,
             service: opened.service,
             board: opened.board,
             outbox: Vec::new(),
@@ -280,7 +280,7 @@ impl<S: Service> Session<S> {
     /// [`CallError`] of the session; an error of one call is in the returned value.
     pub fn try_reply(&mut self) -> Result<Option<Answered<S::Response>>, CallError> {
         if self.pending_replies.is_empty() && self.batches.is_empty() {
-            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+            if let Some((ticket, len)) = self.driver.try_reply_fast(&mut self.inbox) {
                 // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
                 // in.
                 return Ok(Some(match self.decode_inbox(len) {
@@ -325,7 +325,7 @@ impl<S: Service> Session<S> {
     /// Returns `None`, or the error of a session that is over.
     fn nothing<T>(&self) -> Result<Option<T>, CallError> {
         self.check_owner()?;
-        self.drive.ended_waiting().map_or(Ok(None), |ended| Err(ended.into()))
+        self.driver.ended_waiting().map_or(Ok(None), |ended| Err(ended.into()))
     }
 
     /// Waits until [`Session::try_reply`] has an answer and returns it; waits at most for `timeout`.
@@ -348,7 +348,7 @@ impl<S: Service> Session<S> {
             if let Some(taken) = take(self)? {
                 return Ok(taken);
             }
-            self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
+            self.wait_then_check_link(|driver| driver.wait_for_data(&mut until))?;
         }
     }
 
@@ -362,17 +362,17 @@ impl<S: Service> Session<S> {
     /// [`CallError`]; the session is usable unless the provider is gone or violated the protocol.
     pub fn trim(&mut self) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
-        self.waiting_for_room(&mut until, |session| session.drive.trim())?;
-        while !self.drive.is_trimmed() {
-            if !self.keep_next_reply()? && !self.drive.is_trimmed() {
-                self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))?;
+        self.waiting_for_room(&mut until, |session| session.driver.trim())?;
+        while !self.driver.is_trimmed() {
+            if !self.keep_next_reply()? && !self.driver.is_trimmed() {
+                self.wait_then_check_link(|driver| driver.wait_for_data(&mut until))?;
             }
         }
         self.record_size();
         self.outbox = Vec::new();
         self.batch = None;
         self.batch_inbox = Vec::new();
-        if !self.drive.is_arriving() {
+        if !self.driver.is_arriving() {
             self.inbox = Vec::new();
         }
         payload::release_buffers();
@@ -385,7 +385,7 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::ProtocolViolation`].
     pub fn arm(&mut self) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm(false))
+        self.arm_by(|driver| driver.arm(false))
     }
 
     /// Like [`Session::arm`], but [`Session::as_fd`] also becomes readable when there is room for the request that
@@ -394,16 +394,16 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::ProtocolViolation`].
     pub fn arm_for_room(&mut self) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm(true))
+        self.arm_by(|driver| driver.arm(true))
     }
 
     fn arm_by(
         &mut self,
         arm: impl FnOnce(&mut Driver) -> Result<bool, CallFailed>,
     ) -> Result<bool, CallError> {
-        self.drive.port_mut().acknowledge();
+        self.driver.port_mut().acknowledge();
         self.check_link()?;
-        Ok(!self.pending_replies.is_empty() || arm(&mut self.drive)?)
+        Ok(!self.pending_replies.is_empty() || arm(&mut self.driver)?)
     }
 
     /// Returns the descriptor for an event loop: readable when an answer has arrived or the provider is gone. `None`
@@ -417,7 +417,7 @@ impl<S: Service> Session<S> {
 
     /// Returns the same, or why there is none.
     pub(crate) fn pollable(&self) -> std::io::Result<Borrowed<'_>> {
-        let pollable = self.drive.port().pollable()?;
+        let pollable = self.driver.port().pollable()?;
         pollable.ok_or_else(|| std::io::ErrorKind::Unsupported.into())
     }
 
@@ -427,7 +427,7 @@ impl<S: Service> Session<S> {
         let kept = self.pending_replies.iter().position(|answer| answer.reply.ticket == ticket);
         let outcome = if kept.and_then(|at| self.pending_replies.remove(at)).is_some() {
             Outcome::Unused
-        } else if self.drive.abandon(ticket) {
+        } else if self.driver.abandon(ticket) {
             Outcome::Failed
         } else {
             return false;
@@ -458,17 +458,17 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// `EMFILE` when the session's doorbell is a descriptor and no other can be opened.
     pub fn canceller(&self) -> std::io::Result<Canceller> {
-        Ok(self.drive.port().canceller()?)
+        Ok(self.driver.port().canceller()?)
     }
 
     /// Returns whether the provider is still there: `false` once it died or closed the session. One system call.
     pub fn is_alive(&self) -> bool {
-        self.drive.ended().is_none() && !self.drive.port().peer_gone()
+        self.driver.ended().is_none() && !self.driver.port().peer_gone()
     }
 
     /// Returns the longest request that both ends' limits allow, in bytes.
     pub fn max_request(&self) -> u64 {
-        self.drive.end().lanes().max_message()
+        self.driver.end().lanes().max_message()
     }
 
     /// Returns the most items that the provider accepts in one batch: send a longer list in chunks of this size.
@@ -487,7 +487,7 @@ impl<S: Service> Session<S> {
     }
 
     pub(crate) fn link(&self) -> &Link {
-        self.drive.port()
+        self.driver.port()
     }
 
     /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call
@@ -496,13 +496,13 @@ impl<S: Service> Session<S> {
         let Some(limit) = self.stall_timeout else { return false };
         let now = self.link().now();
         // A protocol violation is reported by the next call.
-        matches!(self.drive.end_mut().check_stalled(now, limit), Ok(StallStatus::Stalled))
+        matches!(self.driver.end_mut().check_stalled(now, limit), Ok(StallStatus::Stalled))
     }
 
     /// Records the lane's size for sessions that this process opens later.
     #[cold]
     fn record_size(&mut self) {
-        let epoch = self.drive.end().lanes().epoch();
+        let epoch = self.driver.end().lanes().epoch();
         self.recorded_epoch = epoch.number;
         learned::note(self.service, Role::Client, epoch.size);
     }
@@ -511,12 +511,12 @@ impl<S: Service> Session<S> {
 impl<S: Service> Drop for Session<S> {
     /// Closes the session: the provider sees it immediately, whatever it waits for.
     fn drop(&mut self) {
-        let is_open = self.drive.ended().is_none();
+        let is_open = self.driver.ended().is_none();
         if is_open {
-            self.drive.close(self.close);
+            self.driver.close(self.close);
         }
         let reason = if is_open { self.close as u64 } else { 0 };
-        probes::session_closed(self.drive.end().observer().session(), reason);
+        probes::session_closed(self.driver.end().observer().session(), reason);
     }
 }
 

@@ -96,8 +96,8 @@ impl<S: Service> Session<S> {
         while !is_taken {
             // A provider that is blocked on its answers takes no requests.
             while self.keep_next_reply()? {}
-            self.wait_then_check_link(|drive| {
-                is_taken = drive.wait_consumed(&mut until)?;
+            self.wait_then_check_link(|driver| {
+                is_taken = driver.wait_consumed(&mut until)?;
                 Ok(())
             })?;
         }

@@ -91,7 +91,7 @@ impl<S: Service> Session<S> {
     fn take_reply(&mut self) -> Result<Option<Answered<usize>>, CallError> {
         self.refill_inbox();
         if self.pending_replies.is_empty() && self.batches.is_empty() {
-            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+            if let Some((ticket, len)) = self.driver.try_reply_fast(&mut self.inbox) {
                 self.ended(ticket, Outcome::Answered);
                 return Ok(Some((ticket, Ok(len))));
             }

@@ -30,7 +30,7 @@ impl<S: Service> Session<S> {
     /// Publishes what [`Session::write`] wrote.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        self.drive.commit();
+        self.driver.commit();
     }
 
     /// Encodes a request and writes it, if it is one record and there is room for it now. [`Session::with_encoded`] continues
@@ -69,11 +69,11 @@ impl<S: Service> Session<S> {
         if !self.is_one_record(bytes.len()) {
             return Err(Unwritten::Long);
         }
-        if ONLY_FREE && self.drive.end_mut().parts().0.reserve(bytes.len()).is_none() {
+        if ONLY_FREE && self.driver.end_mut().parts().0.reserve(bytes.len()).is_none() {
             return Err(Unwritten::Long);
         }
         let bytes = call::Outgoing::from(bytes);
-        let ticket = self.drive.push(if ONE_WAY { bytes.one_way() } else { bytes })?;
+        let ticket = self.driver.push(if ONE_WAY { bytes.one_way() } else { bytes })?;
         self.sent(ticket, ONE_WAY);
         Ok(ticket)
     }
@@ -191,7 +191,7 @@ impl<S: Service> Session<S> {
     fn is_one_record(&self, len: usize) -> bool {
         len <= self.short
             && (self.backpressure != Backpressure::Wait
-                || len <= self.drive.end().lanes().epoch().size.max_payload())
+                || len <= self.driver.end().lanes().epoch().size.max_payload())
     }
 
     /// Sends a request in parts, waiting for room.
@@ -203,11 +203,11 @@ impl<S: Service> Session<S> {
         let sent = self.waiting_for_room(until, |session| {
             // The parts for which there is room.
             session.refill_inbox();
-            session.drive.submit_in_parts(bytes)
+            session.driver.submit_in_parts(bytes)
         });
         match sent {
             Ok(ticket) => self.sent(ticket, bytes.is_one_way()),
-            Err(_) => self.drive.abort_parts(),
+            Err(_) => self.driver.abort_parts(),
         }
         sent
     }
@@ -224,7 +224,7 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
         let ticket = self.push_now(request)?;
-        self.drive.commit();
+        self.driver.commit();
         Ok(ticket)
     }
 
@@ -237,7 +237,7 @@ impl<S: Service> Session<S> {
             Outgoing::Bytes(bytes) if !self.is_to_attach(bytes) => bytes,
             _ => return self.push_attached(request),
         };
-        match self.drive.push(bytes) {
+        match self.driver.push(bytes) {
             Ok(ticket) => {
                 self.sent(ticket, bytes.is_one_way());
                 Ok(ticket)
@@ -296,7 +296,7 @@ impl<S: Service> Session<S> {
 
     /// Sends a request as an attached copy, if it can be attached now.
     fn submit_copy(&mut self, request: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        self.drive.can_attach(request.bytes().len() as u64)?;
+        self.driver.can_attach(request.bytes().len() as u64)?;
         let copied = payload::seal_copy(request.bytes());
         let memory = copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))?;
         self.submit_sealed(&memory, request.is_one_way())
@@ -305,7 +305,7 @@ impl<S: Service> Session<S> {
     fn submit_sealed(&mut self, memory: &Snapshot, one_way: bool) -> Result<Ticket, CallFailed> {
         let bytes = memory.len() as u64;
         let ticket = self
-            .drive
+            .driver
             .submit_attached(bytes, one_way, |link, id| link.pass_attachment(id, 0, memory))?;
         self.sent(ticket, one_way);
         Ok(ticket)
@@ -333,7 +333,7 @@ impl<S: Service> Session<S> {
                 error => error,
             });
             if !kept? {
-                self.wait_then_check_link(|drive| drive.wait_for_room(until))?;
+                self.wait_then_check_link(|driver| driver.wait_for_room(until))?;
             }
         }
     }
@@ -366,7 +366,7 @@ mod tests {
         let server = builder.start().unwrap();
         let mut client = Client::<Held>::new(&run_dir);
         let mut session = client.connect().unwrap().backpressure(Backpressure::Grow);
-        let size = |session: &Session<Held>| session.drive.end().lanes().epoch().size;
+        let size = |session: &Session<Held>| session.driver.end().lanes().epoch().size;
         let first = size(&session);
         // Now and then no record is free until the peer's head is loaded; at last there is no room.
         let sizes = std::iter::from_fn(|| {

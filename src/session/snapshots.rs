@@ -112,7 +112,7 @@ impl<S: Service> Session<S> {
 
     /// Returns what a tracer knows this session by, and when the publisher created its board.
     pub(crate) fn traced(&self) -> (&bellwire_probes::Session, u64) {
-        (self.drive.end().observer().session(), self.board.publisher())
+        (self.driver.end().observer().session(), self.board.publisher())
     }
 
     /// Copies what this generation changes in the one before it out of the ring, if the ring that the board names is mapped and
@@ -142,7 +142,7 @@ impl<S: Service> Session<S> {
     #[inline]
     pub(crate) fn unless_fault<T>(&mut self, found: Result<T, PeerFault>) -> Result<T, CallError> {
         found.map_err(|fault| {
-            self.drive.end_mut().fail(fault);
+            self.driver.end_mut().fail(fault);
             self.explain(fault.into())
         })
     }
@@ -151,7 +151,7 @@ impl<S: Service> Session<S> {
     /// yet, [`Session::update_due`] says when.
     pub(crate) fn request_update(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
-        let now = self.drive.port().now();
+        let now = self.driver.port().now();
         if self.publication_requests.long_poll.is_none()
             && self.publication_requests.retry.is_due(now)
         {
@@ -179,13 +179,13 @@ impl<S: Service> Session<S> {
 
     /// Returns whether the answer to the request in flight may have arrived.
     pub(crate) fn has_answer(&self) -> bool {
-        self.publication_requests.asked.is_some() && self.drive.has_reply()
+        self.publication_requests.asked.is_some() && self.driver.has_reply()
     }
 
     /// Waits for the provider, until `until` at most.
     pub(crate) fn wait_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let mut until = until.map_or(Deadline::NEVER, Deadline::at);
-        self.wait_then_check_link(|drive| drive.wait_for_data(&mut until))
+        self.wait_then_check_link(|driver| driver.wait_for_data(&mut until))
     }
 
     /// Returns whether the answer with this ticket is the ring.
@@ -195,7 +195,7 @@ impl<S: Service> Session<S> {
 
     /// Takes a ring's memory off the control socket.
     pub(super) fn receive_ring(&mut self, reply: &Reply) -> Result<(), FollowError> {
-        let (ring, region) = self.drive.port_mut().take_ring(reply.ticket.id())?;
+        let (ring, region) = self.driver.port_mut().take_ring(reply.ticket.id())?;
         let checked = PeerRing::check(ring, region, self.service);
         let checked = checked
             .map_err(|_| PeerFault::Memory { what: "a ring", why: "its header is another one" })?;
@@ -265,12 +265,12 @@ impl<S: Service> Session<S> {
         if status == Status::Ok && long_poll.is_some_and(|(_, after)| newest > after) {
             self.publication_requests.retry.succeeded();
         } else {
-            self.publication_requests.retry.failed(self.drive.port().now());
+            self.publication_requests.retry.failed(self.driver.port().now());
         }
     }
 
     fn ask(&mut self, kind: Request) -> Result<Ticket, CallError> {
-        let now = self.drive.port().now();
+        let now = self.driver.port().now();
         let sent = match kind {
             Request::Newest => self.submit_now(Outgoing::from(&[][..])),
             Request::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),

@@ -57,7 +57,7 @@ impl<S: Service> Session<S> {
 
     /// Returns the arguments of [`Packed::new`] other than the requests, for a batch sent as one record.
     pub(crate) fn packing_one_record(&mut self) -> (Box<BatchBuilder>, Room) {
-        let lanes = self.drive.end().lanes();
+        let lanes = self.driver.end().lanes();
         self.packing(lanes.max_message().min(lanes.max_payload() as u64))
     }
 
@@ -74,7 +74,7 @@ impl<S: Service> Session<S> {
         to: impl FnOnce(Ticket, S::Response),
     ) -> Result<Replied<S::Response>, CallError> {
         if self.pending_replies.is_empty() && self.batches.is_empty() {
-            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+            if let Some((ticket, len)) = self.driver.try_reply_fast(&mut self.inbox) {
                 return Ok(match self.decode_inbox(len) {
                     Ok(response) => {
                         self.ended(ticket, Outcome::Answered);
@@ -116,7 +116,7 @@ impl<S: Service> Session<S> {
     /// Returns whether requests wait for an answer.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
-        self.drive.in_flight() > 0
+        self.driver.in_flight() > 0
     }
 
     /// Gives up a request because of the error that ended all of them, and returns its own error.
@@ -132,7 +132,7 @@ impl<S: Service> Session<S> {
         position: u64,
         room: bool,
     ) -> Result<bool, CallError> {
-        self.arm_by(|drive| drive.arm_for_consumed(position, room))
+        self.arm_by(|driver| driver.arm_for_consumed(position, room))
     }
 }
 

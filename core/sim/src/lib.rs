@@ -12,11 +12,11 @@
 //!
 //! let echo = SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec()));
 //! let (port, lanes) = Sim::default().start(echo);
-//! let mut drive = CallDriver::new(port, lanes, SpinPolicy::NEVER);
-//! let ticket = drive.submit(b"hello").unwrap();
+//! let mut driver = CallDriver::new(port, lanes, SpinPolicy::NEVER);
+//! let ticket = driver.submit(b"hello").unwrap();
 //! let mut buffer = Vec::new();
 //! let mut until = Deadline::NEVER;
-//! let reply = drive.wait_for_reply(&mut until, &mut buffer).unwrap();
+//! let reply = driver.wait_for_reply(&mut until, &mut buffer).unwrap();
 //! assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"hello"[..]));
 //! ```
 //!

@@ -7,7 +7,7 @@ use bellwire_core::wire::{CloseReason, Kind};
 use bellwire_core::{Deadline, SpinPolicy};
 use bellwire_sim::Step;
 
-use super::{answer, by_hand, drive, never, wait};
+use super::{answer, by_hand, driver, never, wait};
 
 #[test]
 fn records_published_before_the_peer_left_are_still_read() {
@@ -21,20 +21,20 @@ fn records_published_before_the_peer_left_are_still_read() {
             }
             Step::Gone
         });
-        let mut drive = drive(peer, SpinPolicy::NEVER);
-        drive.submit(b"x").unwrap();
-        drive.submit(b"y").unwrap();
-        drive.submit(b"z").unwrap();
+        let mut driver = driver(peer, SpinPolicy::NEVER);
+        driver.submit(b"x").unwrap();
+        driver.submit(b"y").unwrap();
+        driver.submit(b"z").unwrap();
         for id in 1..=2 {
-            let reply = drive.wait_for_reply(&mut never(), &mut Vec::new()).unwrap();
+            let reply = driver.wait_for_reply(&mut never(), &mut Vec::new()).unwrap();
             assert_eq!(reply.ticket.id(), id);
         }
-        assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)));
+        assert!(matches!(wait(&mut driver, Deadline::NEVER), CallFailed::PeerGone(_)));
     }
 }
 
 #[test]
-fn a_closed_drive_sends_a_close_record() {
+fn a_closed_driver_sends_a_close_record() {
     let (sender, receiver) = channel();
     let peer = by_hand(move |end, lanes| {
         while let Some(record) = lanes.peek(end.peer()).unwrap() {
@@ -44,10 +44,10 @@ fn a_closed_drive_sends_a_close_record() {
         end.wake(lanes.arm(end.own(), end.peer(), false).unwrap().1);
         Step::Parked(None)
     });
-    let mut drive = drive(peer, SpinPolicy::NEVER);
-    drive.port().run_peer();
-    drive.close(CloseReason::Normal);
-    drive.port().run_peer();
+    let mut driver = driver(peer, SpinPolicy::NEVER);
+    driver.port().run_peer();
+    driver.close(CloseReason::Normal);
+    driver.port().run_peer();
     assert_eq!(
         receiver.try_iter().collect::<Vec<_>>(),
         [(Kind::Close, CloseReason::Normal as u16)]

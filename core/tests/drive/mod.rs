@@ -19,11 +19,11 @@ fn never() -> Deadline {
     Deadline::NEVER
 }
 
-fn drive(peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
-    drive_in(Sim::default(), peer, spin)
+fn driver(peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
+    driver_in(Sim::default(), peer, spin)
 }
 
-fn drive_in(sim: Sim, peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
+fn driver_in(sim: Sim, peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
     let (port, lanes) = sim.start(peer);
     CallDriver::new(port, lanes, spin)
 }
@@ -37,21 +37,21 @@ fn idle() -> impl Peer + Send + 'static {
     |_: &SimEnd| Step::Parked(None)
 }
 
-fn call(drive: &mut CallDriver<SimPort>, payload: &[u8]) -> Vec<u8> {
-    let ticket = drive.submit(payload).unwrap();
+fn call(driver: &mut CallDriver<SimPort>, payload: &[u8]) -> Vec<u8> {
+    let ticket = driver.submit(payload).unwrap();
     let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+    let reply = driver.wait_for_reply(&mut never(), &mut buffer).unwrap();
     assert_eq!((reply.ticket, reply.status), (ticket, Status::Ok));
     buffer.truncate(reply.len);
     buffer
 }
 
-fn wait(drive: &mut CallDriver<SimPort>, until: Deadline) -> CallFailed {
-    drive.wait_for_reply(&mut { until }, &mut Vec::new()).unwrap_err()
+fn wait(driver: &mut CallDriver<SimPort>, until: Deadline) -> CallFailed {
+    driver.wait_for_reply(&mut { until }, &mut Vec::new()).unwrap_err()
 }
 
-fn now(drive: &CallDriver<SimPort>) -> Duration {
-    drive.port().now().since(Instant::default())
+fn now(driver: &CallDriver<SimPort>) -> Duration {
+    driver.port().now().since(Instant::default())
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn a_call_completes_by_every_doorbell_and_spin() {
         for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
             for takes in [Duration::ZERO, MICRO, 30 * MICRO, 500 * MICRO] {
                 let sim = Sim { doorbell, ..Sim::default() };
-                let mut drive = drive_in(sim, echo(takes), spin);
-                for len in [0, 1, 500, drive.end().lanes().max_payload()] {
-                    assert_eq!(call(&mut drive, &vec![7; len]), vec![7; len]);
+                let mut driver = driver_in(sim, echo(takes), spin);
+                for len in [0, 1, 500, driver.end().lanes().max_payload()] {
+                    assert_eq!(call(&mut driver, &vec![7; len]), vec![7; len]);
                 }
-                assert_eq!(drive.in_flight(), 0);
+                assert_eq!(driver.in_flight(), 0);
             }
         }
     }
@@ -73,42 +73,42 @@ fn a_call_completes_by_every_doorbell_and_spin() {
 #[test]
 fn a_deadline_passes_on_time_and_the_answer_still_arrives() {
     for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
-        let mut drive = drive(echo(900 * MICRO), spin);
-        let ticket = drive.submit(b"slow").unwrap();
-        let failed = wait(&mut drive, Deadline::within(100 * MICRO));
+        let mut driver = driver(echo(900 * MICRO), spin);
+        let ticket = driver.submit(b"slow").unwrap();
+        let failed = wait(&mut driver, Deadline::within(100 * MICRO));
         assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
-        let passed = now(&drive);
+        let passed = now(&driver);
         assert!((100 * MICRO..102 * MICRO).contains(&passed), "{passed:?}");
         assert_eq!(
-            wait(&mut drive, Deadline::at(Instant::from_nanos(0))),
+            wait(&mut driver, Deadline::at(Instant::from_nanos(0))),
             CallFailed::Deadline(Executed::Maybe)
         );
         let mut buffer = Vec::new();
-        let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+        let reply = driver.wait_for_reply(&mut never(), &mut buffer).unwrap();
         assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"slow"[..]));
     }
 }
 
 #[test]
 fn a_spin_ends_at_the_deadline_too() {
-    let mut drive = drive(idle(), SpinPolicy::default());
-    drive.submit(b"x").unwrap();
-    let failed = wait(&mut drive, Deadline::within(5 * MICRO));
+    let mut driver = driver(idle(), SpinPolicy::default());
+    driver.submit(b"x").unwrap();
+    let failed = wait(&mut driver, Deadline::within(5 * MICRO));
     assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
     // The clock is read every 64 polls, and the span begins at the first reading: 1.28 µs.
-    let passed = now(&drive);
+    let passed = now(&driver);
     assert!((5 * MICRO..8 * MICRO).contains(&passed), "{passed:?}");
-    assert_eq!(drive.parks(), 0);
+    assert_eq!(driver.parks(), 0);
 }
 
 #[test]
 fn an_end_that_gave_up_waiting_is_not_rung() {
-    let mut drive = drive(echo(900 * MICRO), SpinPolicy::NEVER);
-    drive.submit(b"slow").unwrap();
-    wait(&mut drive, Deadline::within(100 * MICRO));
-    drive.port().run_for(2000 * MICRO);
-    assert_eq!(drive.port().end().rung(), 0);
-    assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
+    let mut driver = driver(echo(900 * MICRO), SpinPolicy::NEVER);
+    driver.submit(b"slow").unwrap();
+    wait(&mut driver, Deadline::within(100 * MICRO));
+    driver.port().run_for(2000 * MICRO);
+    assert_eq!(driver.port().end().rung(), 0);
+    assert!(driver.try_reply(&mut Vec::new()).unwrap().is_some());
 }
 
 /// A peer by hand: its lanes, and what it does with them.
@@ -126,16 +126,16 @@ fn answer(end: &SimEnd, lanes: &mut Lanes, id: u64) {
 
 #[test]
 fn a_wait_for_room_ends_at_its_deadline_and_the_handler_did_not_run() {
-    let mut drive = drive(idle(), SpinPolicy::NEVER);
-    while drive.submit(&[0; 1000]).is_ok() {}
-    let failed = drive.wait_for_room(&mut Deadline::within(70 * MICRO));
+    let mut driver = driver(idle(), SpinPolicy::NEVER);
+    while driver.submit(&[0; 1000]).is_ok() {}
+    let failed = driver.wait_for_room(&mut Deadline::within(70 * MICRO));
     assert_eq!(failed, Err(CallFailed::Deadline(Executed::No)));
-    assert_eq!(now(&drive), 70 * MICRO);
-    drive.port().after(Duration::ZERO, Event::Cancel);
-    let failed = drive.wait_for_room(&mut never());
+    assert_eq!(now(&driver), 70 * MICRO);
+    driver.port().after(Duration::ZERO, Event::Cancel);
+    let failed = driver.wait_for_room(&mut never());
     assert_eq!(failed, Err(CallFailed::Cancelled(Executed::No)));
-    drive.port().after(Duration::ZERO, Event::PeerGone);
-    let failed = drive.wait_for_room(&mut never());
+    driver.port().after(Duration::ZERO, Event::PeerGone);
+    let failed = driver.wait_for_room(&mut never());
     assert_eq!(failed, Err(CallFailed::PeerGone(Executed::No)));
 }
 
@@ -153,35 +153,35 @@ fn a_wait_with_too_many_in_flight_is_for_an_answer() {
         end.wake(lanes.arm(end.own(), end.peer(), false).unwrap().1);
         Step::Parked(Some(Instant::from_nanos(10_000)).filter(|_| silent))
     });
-    let mut drive = drive(peer, SpinPolicy::NEVER);
+    let mut driver = driver(peer, SpinPolicy::NEVER);
     loop {
-        match drive.submit(&[]) {
+        match driver.submit(&[]) {
             Ok(_) => {}
             Err(CallFailed::Submit(SubmitError::Window)) => break,
-            Err(CallFailed::Submit(_)) => drive.port().run_peer(),
+            Err(CallFailed::Submit(_)) => driver.port().run_peer(),
             Err(error) => panic!("{error}"),
         }
     }
-    let failed = drive.wait_for_room(&mut Deadline::within(5 * MICRO));
+    let failed = driver.wait_for_room(&mut Deadline::within(5 * MICRO));
     assert_eq!(failed, Err(CallFailed::Deadline(Executed::No)));
-    drive.wait_for_room(&mut never()).unwrap();
-    assert_eq!(drive.try_reply(&mut Vec::new()).unwrap().unwrap().ticket.id(), 1);
-    drive.submit(&[]).unwrap();
+    driver.wait_for_room(&mut never()).unwrap();
+    assert_eq!(driver.try_reply(&mut Vec::new()).unwrap().unwrap().ticket.id(), 1);
+    driver.submit(&[]).unwrap();
 }
 
 #[test]
 fn an_event_loop_is_rung_for_the_answer_that_it_armed_for() {
     let sim = Sim { doorbell: Doorbell::Eventfd, ..Sim::default() };
-    let mut drive = drive_in(sim, echo(5 * MICRO), SpinPolicy::NEVER);
-    drive.submit(b"x").unwrap();
-    assert_eq!(drive.arm(false), Ok(false), "nothing is there yet");
-    assert_eq!(drive.port().end().rung(), 0);
-    drive.port().run_for(4 * MICRO);
-    assert_eq!(drive.port().end().rung(), 0);
-    drive.port().run_for(2 * MICRO);
-    assert_eq!(drive.port().end().rung(), 1);
-    assert_eq!(drive.arm(false), Ok(true), "do not sleep");
-    assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
+    let mut driver = driver_in(sim, echo(5 * MICRO), SpinPolicy::NEVER);
+    driver.submit(b"x").unwrap();
+    assert_eq!(driver.arm(false), Ok(false), "nothing is there yet");
+    assert_eq!(driver.port().end().rung(), 0);
+    driver.port().run_for(4 * MICRO);
+    assert_eq!(driver.port().end().rung(), 0);
+    driver.port().run_for(2 * MICRO);
+    assert_eq!(driver.port().end().rung(), 1);
+    assert_eq!(driver.arm(false), Ok(true), "do not sleep");
+    assert!(driver.try_reply(&mut Vec::new()).unwrap().is_some());
 }
 
 /// Its records end every wait before the clock is read, and every poll before there is nothing left.
@@ -201,9 +201,9 @@ fn a_call_ends_at_its_deadline_though_the_peer_never_stops_publishing() {
             end.wake(lanes.commit(end.own(), end.peer()));
             Step::Busy(end.now().after(Duration::from_nanos(1)))
         });
-        let mut drive = drive(peer, SpinPolicy::default());
-        drive.submit(b"anybody?").unwrap();
-        let ended = wait(&mut drive, Deadline::within(100 * MICRO));
+        let mut driver = driver(peer, SpinPolicy::default());
+        driver.submit(b"anybody?").unwrap();
+        let ended = wait(&mut driver, Deadline::within(100 * MICRO));
         assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
     }
 }

@@ -10,7 +10,7 @@ use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerMemory, Port, SpinPolicy};
 use bellwire_sim::{Peer, Sim, SimEnd, SimPort, Step};
 
-use super::{MICRO, answer, by_hand, call, drive, drive_in, echo, now, wait};
+use super::{MICRO, answer, by_hand, call, driver, driver_in, echo, now, wait};
 use crate::pair::growing;
 
 #[test]
@@ -24,12 +24,15 @@ fn a_spin_that_sees_the_answer_neither_parks_nor_rings() {
         }
         step => step,
     };
-    let mut drive = drive(peer, SpinPolicy::default());
+    let mut driver = driver(peer, SpinPolicy::default());
     for _ in 0..1000 {
-        call(&mut drive, b"hot");
+        call(&mut driver, b"hot");
     }
-    assert_eq!((drive.port().parks(), drive.port().rings(), drive.port().end().rung()), (0, 0, 0));
-    assert_eq!((drive.parks(), drive.end().rings()), (0, 0));
+    assert_eq!(
+        (driver.port().parks(), driver.port().rings(), driver.port().end().rung()),
+        (0, 0, 0)
+    );
+    assert_eq!((driver.parks(), driver.end().rings()), (0, 0));
 }
 
 #[test]
@@ -43,21 +46,25 @@ fn a_spin_yields_each_time_that_it_reads_the_clock_unless_a_yield_was_futile() {
         (20 * MICRO, others, 10),
         (20 * MICRO, nobody, 2),
     ] {
-        let mut drive =
-            drive_in(Sim { yield_time, ..Sim::default() }, echo(takes), SpinPolicy::default());
-        call(&mut drive, b"soon");
-        assert_eq!((drive.port().yields(), drive.parks()), (times, 0), "{takes:?} {yield_time:?}");
+        let mut driver =
+            driver_in(Sim { yield_time, ..Sim::default() }, echo(takes), SpinPolicy::default());
+        call(&mut driver, b"soon");
+        assert_eq!(
+            (driver.port().yields(), driver.parks()),
+            (times, 0),
+            "{takes:?} {yield_time:?}"
+        );
     }
 }
 
 /// Looks as an event loop does. How often it served others, and whether there was an answer.
-fn poll(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
+fn poll(driver: &mut CallDriver<SimPort>) -> (u32, bool) {
     let mut served = 0;
     loop {
-        match drive.poll_once() {
+        match driver.poll_once() {
             SpinPoll::Moved => return (served, true),
             SpinPoll::RanOut => return (served, false),
-            SpinPoll::Again => drive.port().relax(),
+            SpinPoll::Again => driver.port().relax(),
             SpinPoll::Later => served += 1,
         }
     }
@@ -65,45 +72,45 @@ fn poll(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
 
 #[test]
 fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay() {
-    let (mut drive, mut buffer) = (drive(echo(5 * MICRO), SpinPolicy::default()), Vec::new());
+    let (mut driver, mut buffer) = (driver(echo(5 * MICRO), SpinPolicy::default()), Vec::new());
     for _ in 0..100 {
-        drive.submit(b"soon").unwrap();
-        assert!(drive.begin_spin());
-        let (served, found) = poll(&mut drive);
+        driver.submit(b"soon").unwrap();
+        assert!(driver.begin_spin());
+        let (served, found) = poll(&mut driver);
         assert!(found && (2..10).contains(&served), "{served}");
-        assert!(drive.try_reply(&mut buffer).unwrap().is_some());
-        drive.end_spin(true);
+        assert!(driver.try_reply(&mut buffer).unwrap().is_some());
+        driver.end_spin(true);
     }
-    assert_eq!((drive.parks(), drive.port().parks()), (0, 0));
+    assert_eq!((driver.parks(), driver.port().parks()), (0, 0));
 
-    let mut drive = self::drive(echo(500 * MICRO), SpinPolicy::default());
+    let mut driver = self::driver(echo(500 * MICRO), SpinPolicy::default());
     for spin in 0..4 {
-        drive.submit(b"late").unwrap();
-        assert!(drive.begin_spin(), "{spin}");
-        let began = now(&drive);
-        assert!(!poll(&mut drive).1);
-        assert!((50 * MICRO..60 * MICRO).contains(&(now(&drive) - began)), "twice a wake-up");
-        while drive.try_reply(&mut buffer).unwrap().is_none() {
-            drive.port().relax();
+        driver.submit(b"late").unwrap();
+        assert!(driver.begin_spin(), "{spin}");
+        let began = now(&driver);
+        assert!(!poll(&mut driver).1);
+        assert!((50 * MICRO..60 * MICRO).contains(&(now(&driver) - began)), "twice a wake-up");
+        while driver.try_reply(&mut buffer).unwrap().is_none() {
+            driver.port().relax();
         }
     }
-    drive.submit(b"late").unwrap();
-    assert!(!drive.begin_spin(), "four spins in vain");
-    assert_eq!(drive.poll_once(), SpinPoll::RanOut);
+    driver.submit(b"late").unwrap();
+    assert!(!driver.begin_spin(), "four spins in vain");
+    assert_eq!(driver.poll_once(), SpinPoll::RanOut);
 
-    let mut drive = self::drive(echo(MICRO), SpinPolicy::NEVER);
-    drive.submit(b"x").unwrap();
-    assert!(!drive.begin_spin());
+    let mut driver = self::driver(echo(MICRO), SpinPolicy::NEVER);
+    driver.submit(b"x").unwrap();
+    assert!(!driver.begin_spin());
 }
 
 #[test]
 fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
     for (spin, claims) in [(SpinPolicy::default(), true), (SpinPolicy::NEVER, false)] {
-        let mut drive = drive(echo(3 * MICRO), spin);
+        let mut driver = driver(echo(3 * MICRO), spin);
         for _ in 0..100 {
-            call(&mut drive, &[0xff; 1000]);
+            call(&mut driver, &[0xff; 1000]);
         }
-        let lane = drive.port().end().own().shared();
+        let lane = driver.port().end().own().shared();
         let starts = (0..Geometry::DEFAULT.size() as usize).step_by(64).map(|at| {
             let mut word = [0; 8];
             lane.read(at, &mut word);
@@ -118,35 +125,35 @@ fn a_long_preemption_stops_yields_for_256_times_as_long() {
     let ms = 1000 * MICRO;
     let policy = SpinPolicy { max: ms, worth: ms };
     for (yield_time, away) in [(ms, false), (2 * ms, true)] {
-        let mut drive = drive_in(Sim { yield_time, ..Sim::default() }, echo(20 * MICRO), policy);
+        let mut driver = driver_in(Sim { yield_time, ..Sim::default() }, echo(20 * MICRO), policy);
         let mut times = Vec::new();
-        while now(&drive) < 500 * ms {
-            call(&mut drive, b"x");
-            times.push(drive.port().yields());
+        while now(&driver) < 500 * ms {
+            call(&mut driver, b"x");
+            times.push(driver.port().yields());
         }
         let first = times[0];
         assert_eq!(times.iter().all(|times| *times == first), away, "{yield_time:?}: {times:?}");
-        while now(&drive) < 530 * ms {
-            call(&mut drive, b"x");
+        while now(&driver) < 530 * ms {
+            call(&mut driver, b"x");
         }
-        assert!(drive.port().yields() > first, "{yield_time:?}: again");
+        assert!(driver.port().yields() > first, "{yield_time:?}: again");
     }
 }
 
 #[test]
 fn a_policy_that_never_spins_parks_for_every_call() {
-    let mut drive = drive(echo(MICRO), SpinPolicy::NEVER);
-    drive.port().run_peer();
+    let mut driver = driver(echo(MICRO), SpinPolicy::NEVER);
+    driver.port().run_peer();
     for _ in 0..50 {
-        call(&mut drive, b"x");
+        call(&mut driver, b"x");
     }
-    assert_eq!((drive.port().parks(), drive.parks()), (50, 50));
+    assert_eq!((driver.port().parks(), driver.parks()), (50, 50));
     assert_eq!(
-        (drive.port().rings(), drive.end().rings()),
+        (driver.port().rings(), driver.end().rings()),
         (50, 50),
         "the server parked each time"
     );
-    assert_eq!(drive.port().end().rung(), 50);
+    assert_eq!(driver.port().end().rung(), 50);
 }
 
 #[test]
@@ -176,31 +183,31 @@ fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
         end.wake(wake);
         Step::Parked(None)
     };
-    let mut drive = drive(peer, SpinPolicy::default());
-    let parks_of = |drive: &mut CallDriver<SimPort>, calls: u32| {
-        let (parks, began) = (drive.parks(), now(drive));
+    let mut driver = driver(peer, SpinPolicy::default());
+    let parks_of = |driver: &mut CallDriver<SimPort>, calls: u32| {
+        let (parks, began) = (driver.parks(), now(driver));
         for _ in 0..calls {
-            call(drive, b"");
+            call(driver, b"");
         }
-        (drive.parks() - parks, now(drive) - began)
+        (driver.parks() - parks, now(driver) - began)
     };
-    let (parks, _) = parks_of(&mut drive, 200);
+    let (parks, _) = parks_of(&mut driver, 200);
     assert_eq!(parks, 200, "an answer after 400 µs is not spun for");
-    let (_, time) = parks_of(&mut drive, 50);
+    let (_, time) = parks_of(&mut driver, 50);
     assert!(time < 50 * 440 * MICRO, "and soon nobody tries: {time:?}");
     takes.store(600, Ordering::Relaxed);
-    parks_of(&mut drive, 5000);
-    let (parks, _) = parks_of(&mut drive, 100);
+    parks_of(&mut driver, 5000);
+    let (parks, _) = parks_of(&mut driver, 100);
     assert_eq!(parks, 0, "an answer after 0.6 µs is");
     takes.store(30_000, Ordering::Relaxed);
-    let (parks, _) = parks_of(&mut drive, 100);
+    let (parks, _) = parks_of(&mut driver, 100);
     assert!(
         (70..100).contains(&parks),
         "an answer after 30 µs is seen by spinning, and too dear: {parks}"
     );
     takes.store(600, Ordering::Relaxed);
-    parks_of(&mut drive, 5000);
-    let (parks, _) = parks_of(&mut drive, 100);
+    parks_of(&mut driver, 5000);
+    let (parks, _) = parks_of(&mut driver, 100);
     assert_eq!(parks, 0, "an answer after 0.6 µs is");
 }
 
@@ -219,9 +226,9 @@ fn a_stamp_that_cannot_be_true_is_not_believed() {
             );
             step
         };
-        let mut drive = drive(peer, SpinPolicy::default());
+        let mut driver = driver(peer, SpinPolicy::default());
         for _ in 0..100 {
-            call(&mut drive, b"x");
+            call(&mut driver, b"x");
         }
     }
 }
@@ -241,24 +248,24 @@ fn a_full_poll_is_followed_by_one_more_and_by_sleep() {
         }
         Step::Parked(None)
     });
-    let mut drive = drive(peer, SpinPolicy::NEVER);
-    drive.submit(b"anybody?").unwrap();
-    drive.port().run_peer();
-    let ended = wait(&mut drive, Deadline::within(100 * MICRO));
+    let mut driver = driver(peer, SpinPolicy::NEVER);
+    driver.submit(b"anybody?").unwrap();
+    driver.port().run_peer();
+    let ended = wait(&mut driver, Deadline::within(100 * MICRO));
     assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
-    assert_eq!(drive.parks(), 1);
+    assert_eq!(driver.parks(), 1);
 }
 
 /// An answer after 30 µs is late for a short message, and not for a long one.
 #[test]
 fn long_messages_are_spun_for_longer() {
     let parks = |len: usize| {
-        let mut drive = drive_in(growing(), echo(30 * MICRO), SpinPolicy::default());
+        let mut driver = driver_in(growing(), echo(30 * MICRO), SpinPolicy::default());
         let long = vec![7; len];
         for _ in 0..100 {
-            call(&mut drive, &long);
+            call(&mut driver, &long);
         }
-        drive.parks()
+        driver.parks()
     };
     assert!(parks(0) > 50);
     assert_eq!(parks(64 << 10), 0);

@@ -5,7 +5,7 @@ use bellwire_core::lane::{Epoch, FULL_LIMIT, PushError};
 use bellwire_core::{Deadline, Limits};
 use bellwire_sim::{Act, Sim, SimEnd, Step};
 
-use super::{MILLI, NEVER, Rng, drive_in, echo, pipeline, reply_of, shuffling};
+use super::{MILLI, NEVER, Rng, driver_in, echo, pipeline, reply_of, shuffling};
 use crate::pair::{Pair, growing, limited, payload, size};
 
 #[test]
@@ -101,10 +101,10 @@ fn a_lane_that_is_often_full_grows_and_one_that_seldom_is_does_not() {
 
 #[test]
 fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
-    let mut drive = drive_in(growing(), shuffling(Rng(9), 30));
+    let mut driver = driver_in(growing(), shuffling(Rng(9), 30));
     let mut rng = Rng(3);
-    assert_eq!(pipeline(&mut drive, &mut rng, (30_000, 20_000, 600), (1000, NEVER)), 0);
-    let [own, _] = drive.lane_stats();
+    assert_eq!(pipeline(&mut driver, &mut rng, (30_000, 20_000, 600), (1000, NEVER)), 0);
+    let [own, _] = driver.lane_stats();
     assert!(own.size > 4096 && own.size <= FULL_LIMIT, "{own:?}");
     // A message that needs it exceeds the limit; after that, fullness does not.
     let mut pair = Pair::new(growing());
@@ -124,31 +124,31 @@ fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
 /// A larger lane is no help against a peer that does not read.
 #[test]
 fn a_lane_does_not_grow_twice_for_a_peer_that_never_reads() {
-    let mut drive = drive_in(growing(), |_: &SimEnd| Step::Parked(None));
+    let mut driver = driver_in(growing(), |_: &SimEnd| Step::Parked(None));
     for _ in 0..10 {
-        while drive.submit(&[0; 100]).is_ok() {}
-        let failed = drive.wait_for_room(&mut Deadline::within(MILLI)).unwrap_err();
+        while driver.submit(&[0; 100]).is_ok() {}
+        let failed = driver.wait_for_room(&mut Deadline::within(MILLI)).unwrap_err();
         assert!(matches!(failed, CallFailed::Deadline(_)), "{failed}");
     }
-    let [own, _] = drive.lane_stats();
+    let [own, _] = driver.lane_stats();
     assert_eq!((own.epoch, own.size), (2, 8192));
-    assert_eq!(drive.port().end().acts(Act::Offer), 1);
+    assert_eq!(driver.port().end().acts(Act::Offer), 1);
 }
 
 /// The answers of a server find the lane full as often; it grows step by step, as its peer reads.
 #[test]
 fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
-    let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, echo());
+    let mut driver = driver_in(Sim { lane: size(65_536), ..growing() }, echo());
     let mut sizes = vec![4096];
     for round in 0..10 {
         for id in 0..400 {
-            drive.push(&payload(round * 1000 + id, 100)).unwrap();
+            driver.push(&payload(round * 1000 + id, 100)).unwrap();
         }
-        drive.commit();
-        drive.port().run_for(MILLI);
+        driver.commit();
+        driver.port().run_for(MILLI);
         for id in 0..400 {
-            assert_eq!(reply_of(&mut drive).1, payload(round * 1000 + id, 100));
-            sizes.push(drive.lane_stats()[1].size);
+            assert_eq!(reply_of(&mut driver).1, payload(round * 1000 + id, 100));
+            sizes.push(driver.lane_stats()[1].size);
         }
     }
     assert!(sizes.is_sorted() && sizes.last() > Some(&8192) && sizes.last() <= Some(&FULL_LIMIT));
@@ -158,8 +158,8 @@ fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
 #[test]
 fn fullness_grows_no_lane_past_the_agreed_size() {
     let limits = Limits { max_lane: size(8192), ..Limits::default() };
-    let mut drive = drive_in(limited(limits, Limits::default()), shuffling(Rng(9), 30));
-    assert_eq!(pipeline(&mut drive, &mut Rng(3), (3000, 500, 600), (1000, NEVER)), 0);
-    let [own, _] = drive.lane_stats();
+    let mut driver = driver_in(limited(limits, Limits::default()), shuffling(Rng(9), 30));
+    assert_eq!(pipeline(&mut driver, &mut Rng(3), (3000, 500, 600), (1000, NEVER)), 0);
+    let [own, _] = driver.lane_stats();
     assert_eq!((own.size, own.grows), (8192, 1));
 }

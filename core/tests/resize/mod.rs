@@ -23,24 +23,24 @@ pub(crate) fn echo() -> SimServer<impl FnMut(&[u8]) -> (Status, Vec<u8>)> {
     SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec()))
 }
 
-pub(crate) fn drive_in(sim: Sim, peer: impl Peer + Send + 'static) -> CallDriver<SimPort> {
+pub(crate) fn driver_in(sim: Sim, peer: impl Peer + Send + 'static) -> CallDriver<SimPort> {
     let (port, lanes) = sim.start(peer);
     CallDriver::new(port, lanes, SpinPolicy::NEVER)
 }
 
 /// The next answer, once it is there, and its bytes, from wherever they are.
-pub(crate) fn reply_of(drive: &mut CallDriver<SimPort>) -> (Reply, Vec<u8>) {
+pub(crate) fn reply_of(driver: &mut CallDriver<SimPort>) -> (Reply, Vec<u8>) {
     let mut bytes = Vec::new();
-    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut bytes).unwrap();
+    let reply = driver.wait_for_reply(&mut { Deadline::NEVER }, &mut bytes).unwrap();
     bytes.truncate(reply.len);
-    let attached = reply.attached.then(|| drive.port().end().take(reply.ticket.id()).unwrap());
+    let attached = reply.attached.then(|| driver.port().end().take(reply.ticket.id()).unwrap());
     (reply, attached.unwrap_or(bytes))
 }
 
 /// Calls an echo, and checks what comes back.
-pub(crate) fn call(drive: &mut CallDriver<SimPort>, id: u64, len: usize) {
-    let ticket = drive.submit(&payload(id, len)).unwrap();
-    let (reply, bytes) = reply_of(drive);
+pub(crate) fn call(driver: &mut CallDriver<SimPort>, id: u64, len: usize) {
+    let ticket = driver.submit(&payload(id, len)).unwrap();
+    let (reply, bytes) = reply_of(driver);
     assert_eq!((reply.ticket, reply.status), (ticket, Status::Ok));
     assert_eq!(bytes, payload(id, len));
 }
@@ -51,7 +51,7 @@ fn is_full(error: &CallFailed) -> bool {
 
 #[test]
 fn both_lanes_grow_for_a_message_and_keep_their_size() {
-    let mut drive = drive_in(growing(), echo());
+    let mut driver = driver_in(growing(), echo());
     let mut epoch = 1;
     for (len, lane) in [
         (10, 4096),
@@ -63,16 +63,16 @@ fn both_lanes_grow_for_a_message_and_keep_their_size() {
         (7, 262_144),
         (3_000_000, 8 << 20),
     ] {
-        let before = drive.lane_stats()[0].size;
-        call(&mut drive, len as u64, len);
+        let before = driver.lane_stats()[0].size;
+        call(&mut driver, len as u64, len);
         epoch += u32::from(lane > before);
-        for (which, lane_now) in drive.lane_stats().into_iter().enumerate() {
+        for (which, lane_now) in driver.lane_stats().into_iter().enumerate() {
             assert_eq!((lane_now.size, lane_now.epoch), (lane, epoch), "lane {which}, {len} bytes");
         }
     }
     // Nothing was foreseen: each message was alone in its lane.
-    assert_eq!(drive.port().end().acts(Act::Offer), 4);
-    assert_eq!(drive.port().at_peer(|end| end.acts(Act::Offer)), 4);
+    assert_eq!(driver.port().end().acts(Act::Offer), 4);
+    assert_eq!(driver.port().at_peer(|end| end.acts(Act::Offer)), 4);
 }
 
 /// The switch and all that follows it become visible by one move of the tail.
@@ -159,7 +159,7 @@ fn answer(request: &[u8]) -> Vec<u8> {
 /// `pause` it waits for an answer before that; with 1 / `trim` it trims first. Returns how often either end had a
 /// shortage.
 pub(crate) fn pipeline(
-    drive: &mut CallDriver<SimPort>,
+    driver: &mut CallDriver<SimPort>,
     rng: &mut Rng,
     (requests, window, most): (u64, usize, usize),
     (pause, trim): (usize, usize),
@@ -169,7 +169,7 @@ pub(crate) fn pipeline(
     let mut buffer = Vec::new();
     while sent < requests || !waiting.is_empty() {
         if rng.below(trim) == 0 {
-            match drive.trim() {
+            match driver.trim() {
                 Ok(()) => {}
                 Err(CallFailed::Submit(SubmitError::Short(_))) => lacked += 1,
                 Err(error) => assert!(is_full(&error), "{error}"),
@@ -177,7 +177,7 @@ pub(crate) fn pipeline(
         }
         if sent < requests && waiting.len() < window && rng.below(pause) > 0 {
             let (len, asked) = (rng.len(most), rng.len(most));
-            match drive.push(&request(sent, asked, len)) {
+            match driver.push(&request(sent, asked, len)) {
                 Ok(ticket) => {
                     waiting.insert(ticket.id(), (sent, asked));
                     sent += 1;
@@ -187,18 +187,18 @@ pub(crate) fn pipeline(
                 }
                 Err(error) => {
                     assert!(is_full(&error), "{error}");
-                    drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+                    driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
                 }
             }
             if rng.below(3) > 0 {
-                drive.commit();
+                driver.commit();
             }
         } else if !waiting.is_empty() {
-            drive.commit();
-            drive.wait_for_data(&mut { Deadline::NEVER }).unwrap();
+            driver.commit();
+            driver.wait_for_data(&mut { Deadline::NEVER }).unwrap();
         }
         loop {
-            let reply = match drive.try_reply(&mut buffer) {
+            let reply = match driver.try_reply(&mut buffer) {
                 Ok(Some(reply)) => reply,
                 Ok(None) => break,
                 Err(CallFailed::Short(_)) => {
@@ -223,10 +223,10 @@ pub(crate) fn pipeline(
 #[test]
 fn lanes_grow_with_many_requests_in_flight_and_answers_in_any_order() {
     for seed in 1..=8 {
-        let mut drive = drive_in(growing(), shuffling(Rng(seed * 77), 20));
-        let lacked = pipeline(&mut drive, &mut Rng(seed), (400, 50, 100_000), (4, NEVER));
-        assert_eq!((lacked, drive.in_flight()), (0, 0));
-        for lane in drive.lane_stats() {
+        let mut driver = driver_in(growing(), shuffling(Rng(seed * 77), 20));
+        let lacked = pipeline(&mut driver, &mut Rng(seed), (400, 50, 100_000), (4, NEVER));
+        assert_eq!((lacked, driver.in_flight()), (0, 0));
+        for lane in driver.lane_stats() {
             assert!(lane.grows >= 1 && lane.size >= 65_536, "{lane:?}");
         }
     }
@@ -257,13 +257,13 @@ fn two_full_lanes_grow_at_once_without_waiting() {
 #[test]
 fn two_full_lanes_grow_against_each_other_without_a_deadlock() {
     for (own, theirs) in [(100, 3000), (3000, 100), (3000, 3000), (9000, 50_000)] {
-        let mut drive = drive_in(growing(), shuffling(Rng(5), 1));
+        let mut driver = driver_in(growing(), shuffling(Rng(5), 1));
         let (mut sent, mut answered) = (0, 0);
         let mut buffer = Vec::new();
         // Nothing is read before the own lane is full.
         while answered < 300 {
             if sent < 300 {
-                match drive.push(&request(sent, theirs, own)) {
+                match driver.push(&request(sent, theirs, own)) {
                     Ok(_) => {
                         sent += 1;
                         continue;
@@ -271,13 +271,13 @@ fn two_full_lanes_grow_against_each_other_without_a_deadlock() {
                     Err(error) => assert!(is_full(&error), "{error}"),
                 }
             }
-            drive.commit();
+            driver.commit();
             if sent < 300 {
-                drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+                driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
             } else {
-                drive.wait_for_data(&mut { Deadline::NEVER }).unwrap();
+                driver.wait_for_data(&mut { Deadline::NEVER }).unwrap();
             }
-            while let Some(reply) = drive.try_reply(&mut buffer).unwrap() {
+            while let Some(reply) = driver.try_reply(&mut buffer).unwrap() {
                 assert_eq!(reply.len, theirs);
                 answered += 1;
             }

@@ -6,7 +6,7 @@ use bellwire_core::resize::ResizeError;
 use bellwire_core::wire::{Kind, Status};
 use bellwire_sim::{Act, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 
-use super::{MILLI, drive_in, echo, is_full, reply_of};
+use super::{MILLI, driver_in, echo, is_full, reply_of};
 use crate::pair::{Pair, growing, payload, size};
 
 /// Grows the lane of end 0 as often as it may without its peer following, and returns what it met then.
@@ -66,25 +66,25 @@ fn a_caller_that_waits_for_an_epoch_is_woken_when_the_peer_follows() {
     let sleepy = move |end: &SimEnd| {
         if end.now() < wakes { Step::Busy(wakes) } else { server.step(end) }
     };
-    let mut drive = drive_in(growing(), sleepy);
+    let mut driver = driver_in(growing(), sleepy);
     let (mut sent, mut len) = (0, 1500);
     let error = loop {
-        match drive.submit(&payload(sent, len)) {
+        match driver.submit(&payload(sent, len)) {
             Ok(_) => (sent, len) = (sent + 1, len * 2),
             Err(error) => break error,
         }
     };
     assert!(is_full(&error), "{error}");
-    assert_eq!(drive.port().end().acts(Act::Offer), MAX_OUTSTANDING as u64);
-    drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+    assert_eq!(driver.port().end().acts(Act::Offer), MAX_OUTSTANDING as u64);
+    driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
     let mut buffer = Vec::new();
     let mut answered = 0;
-    while drive.submit(&payload(sent, len)).inspect_err(|error| assert!(is_full(error))).is_err() {
-        drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
-        answered += u64::from(drive.try_reply(&mut buffer).unwrap().is_some());
+    while driver.submit(&payload(sent, len)).inspect_err(|error| assert!(is_full(error))).is_err() {
+        driver.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+        answered += u64::from(driver.try_reply(&mut buffer).unwrap().is_some());
     }
     while answered <= sent {
-        assert_eq!(reply_of(&mut drive).1, payload(answered, 1500 << answered));
+        assert_eq!(reply_of(&mut driver).1, payload(answered, 1500 << answered));
         answered += 1;
     }
 }
@@ -113,15 +113,15 @@ fn one_attachment_more_than_may_be_outstanding_meets_a_full_lane_and_is_rung() {
 #[test]
 fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
     let sim = Sim { lane: size(65_536), ..growing() };
-    let mut drive = drive_in(sim, echo().attaching(5000));
+    let mut driver = driver_in(sim, echo().attaching(5000));
     let mut expected = Vec::new();
     for id in 1..=100_u64 {
         let len = id as usize * 97;
         let sent = if id % 3 == 0 {
             let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, len));
-            drive.submit_attached(len as u64, false, pass)
+            driver.submit_attached(len as u64, false, pass)
         } else {
-            drive.submit(&payload(id, len))
+            driver.submit(&payload(id, len))
         };
         match sent {
             Ok(ticket) => assert_eq!(ticket.id(), id),
@@ -132,15 +132,15 @@ fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
             continue;
         }
         for (id, len) in expected.drain(..) {
-            let (reply, answer) = reply_of(&mut drive);
+            let (reply, answer) = reply_of(&mut driver);
             assert_eq!((reply.ticket.id(), reply.attached), (id, len >= 5000));
             assert_eq!(answer, payload(id, len));
         }
     }
-    assert_eq!(drive.port().end().acts(Act::Pass), 33);
-    assert_eq!(drive.lane_stats()[0].attaches, 33);
+    assert_eq!(driver.port().end().acts(Act::Pass), 33);
+    assert_eq!(driver.lane_stats()[0].attaches, 33);
     assert_eq!(
-        drive.lane_stats()[1].attaches,
+        driver.lane_stats()[1].attaches,
         (1..=100).filter(|id| id * 97 >= 5000).count() as u64
     );
 }
@@ -155,14 +155,14 @@ fn attached_answers_that_found_no_room_are_passed_when_there_is() {
             (Status::Ok, payload(id, len))
         };
         let server = SimServer::new(handler).attaching(if others == 0 { 0 } else { 6000 });
-        let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, server);
+        let mut driver = driver_in(Sim { lane: size(65_536), ..growing() }, server);
         for id in 1..=requests {
-            drive.push(&id.to_le_bytes()).unwrap();
+            driver.push(&id.to_le_bytes()).unwrap();
         }
-        drive.commit();
-        drive.port().run_for(MILLI);
+        driver.commit();
+        driver.port().run_for(MILLI);
         for id in 1..=requests {
-            let (reply, answer) = reply_of(&mut drive);
+            let (reply, answer) = reply_of(&mut driver);
             assert_eq!(reply.ticket.id(), id, "in order");
             assert_eq!(answer, payload(id, if id % 2 == 0 { 6000 } else { others }));
         }

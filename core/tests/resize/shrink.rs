@@ -7,44 +7,44 @@ use bellwire_core::drive::CallDriver;
 use bellwire_core::lane::Epoch;
 use bellwire_sim::{Act, SimPort};
 
-use super::{MILLI, call, drive_in, echo, reply_of};
+use super::{MILLI, call, driver_in, echo, reply_of};
 use crate::pair::{Pair, growing, payload, size};
 
 #[test]
 fn a_lane_that_is_idle_for_long_enough_shrinks_at_the_next_send() {
-    let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
-    drive.end_mut().set_shrink_after(10 * MILLI);
-    call(&mut drive, 1, 100_000);
-    call(&mut drive, 2, 10);
+    let mut driver = driver_in(growing(), echo().shrinking_after(10 * MILLI));
+    driver.end_mut().set_shrink_after(10 * MILLI);
+    call(&mut driver, 1, 100_000);
+    call(&mut driver, 2, 10);
     for _ in 0..9 {
-        drive.port().run_for(MILLI);
-        call(&mut drive, 3, 10);
-        assert!(drive.lane_stats().iter().all(|lane| lane.size == 262_144), "not yet");
+        driver.port().run_for(MILLI);
+        call(&mut driver, 3, 10);
+        assert!(driver.lane_stats().iter().all(|lane| lane.size == 262_144), "not yet");
     }
-    drive.port().run_for(2 * MILLI);
+    driver.port().run_for(2 * MILLI);
     // The server shrinks when it wakes up for this; the caller, when it does.
-    call(&mut drive, 4, 10);
-    call(&mut drive, 5, 10);
-    for lane in drive.lane_stats() {
+    call(&mut driver, 4, 10);
+    call(&mut driver, 5, 10);
+    for lane in driver.lane_stats() {
         assert_eq!((lane.size, lane.epoch, lane.grows, lane.shrinks), (4096, 3, 1, 1));
     }
-    call(&mut drive, 6, 100_000);
-    assert!(drive.lane_stats().iter().all(|lane| lane.grows == 2));
+    call(&mut driver, 6, 100_000);
+    assert!(driver.lane_stats().iter().all(|lane| lane.grows == 2));
 }
 
 #[test]
 fn a_lane_that_is_used_does_not_shrink() {
-    let mut drive = drive_in(growing(), echo().shrinking_after(10 * MILLI));
-    drive.end_mut().set_shrink_after(10 * MILLI);
+    let mut driver = driver_in(growing(), echo().shrinking_after(10 * MILLI));
+    driver.end_mut().set_shrink_after(10 * MILLI);
     for round in 0..50 {
         // The shortest message that needs a lane of 256 KiB.
-        call(&mut drive, round, 65_536 - 47);
+        call(&mut driver, round, 65_536 - 47);
         for _ in 0..3 {
-            drive.port().run_for(3 * MILLI);
-            call(&mut drive, round, 10);
+            driver.port().run_for(3 * MILLI);
+            call(&mut driver, round, 10);
         }
     }
-    for lane in drive.lane_stats() {
+    for lane in driver.lane_stats() {
         assert_eq!((lane.size, lane.epoch, lane.shrinks), (262_144, 2, 0));
     }
 }
@@ -52,20 +52,20 @@ fn a_lane_that_is_used_does_not_shrink() {
 /// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been
 /// made for one of `first` bytes. Both ends do the same. Returns the sizes of the lanes.
 fn sizes_after_bursts(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
-    let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
-    drive.end_mut().set_shrink_after(150 * MILLI);
-    call(&mut drive, 1, first);
+    let mut driver = driver_in(growing(), echo().shrinking_after(150 * MILLI));
+    driver.end_mut().set_shrink_after(150 * MILLI);
+    call(&mut driver, 1, first);
     let mut buffer = Vec::new();
     let mut sizes = [Vec::new(), Vec::new()];
     for _ in 0..(32 << 10) / together {
         for _ in 0..together {
-            drive.submit(&payload(0, 1000)).unwrap();
+            driver.submit(&payload(0, 1000)).unwrap();
         }
-        drive.port().run_for(every * together);
+        driver.port().run_for(every * together);
         for _ in 0..together {
-            drive.try_reply(&mut buffer).unwrap().unwrap();
+            driver.try_reply(&mut buffer).unwrap().unwrap();
         }
-        for (sizes, lane) in sizes.iter_mut().zip(drive.lane_stats()) {
+        for (sizes, lane) in sizes.iter_mut().zip(driver.lane_stats()) {
             if sizes.last() != Some(&lane.size) {
                 sizes.push(lane.size);
             }
@@ -98,49 +98,49 @@ fn a_lane_with_large_bursts_becomes_large_and_stays_large() {
 /// No end waits here: the check at each quarter of the lane does it.
 #[test]
 fn a_sender_that_never_waits_shrinks_within_a_quarter_of_the_lane() {
-    let mut drive = drive_in(growing(), echo());
-    drive.end_mut().set_shrink_after(10 * MILLI);
+    let mut driver = driver_in(growing(), echo());
+    driver.end_mut().set_shrink_after(10 * MILLI);
     let mut buffer = Vec::new();
     let mut sent = 0;
-    let mut poll = |drive: &mut CallDriver<SimPort>, len: usize| {
-        drive.submit(&payload(0, len)).unwrap();
-        drive.port().run_for(MILLI);
-        drive.try_reply(&mut buffer).unwrap().unwrap();
+    let mut poll = |driver: &mut CallDriver<SimPort>, len: usize| {
+        driver.submit(&payload(0, len)).unwrap();
+        driver.port().run_for(MILLI);
+        driver.try_reply(&mut buffer).unwrap().unwrap();
         sent += len as u64;
     };
-    poll(&mut drive, 100_000);
+    poll(&mut driver, 100_000);
     for _ in 0..2 * 262_144 / 4 / 1000 {
-        poll(&mut drive, 1000);
+        poll(&mut driver, 1000);
     }
-    assert_eq!(drive.lane_stats()[0].size, 4096);
+    assert_eq!(driver.lane_stats()[0].size, 4096);
 }
 
 #[test]
 fn a_trim_shrinks_both_lanes_and_reports_its_completion() {
-    let mut drive = drive_in(growing(), echo());
-    call(&mut drive, 1, 50_000);
-    assert!(drive.is_trimmed(), "nobody asked");
-    let in_flight = drive.submit(&payload(2, 20_000)).unwrap();
-    drive.trim().unwrap();
-    assert_eq!((drive.lane_stats()[0].size, drive.lane_stats()[0].shrinks), (4096, 1));
-    assert!(!drive.is_trimmed());
+    let mut driver = driver_in(growing(), echo());
+    call(&mut driver, 1, 50_000);
+    assert!(driver.is_trimmed(), "nobody asked");
+    let in_flight = driver.submit(&payload(2, 20_000)).unwrap();
+    driver.trim().unwrap();
+    assert_eq!((driver.lane_stats()[0].size, driver.lane_stats()[0].shrinks), (4096, 1));
+    assert!(!driver.is_trimmed());
     let mut buffer = Vec::new();
-    let (reply, bytes) = reply_of(&mut drive);
+    let (reply, bytes) = reply_of(&mut driver);
     assert_eq!((reply.ticket, &bytes[..]), (in_flight, &payload(2, 20_000)[..]));
-    assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
-    while !drive.is_trimmed() {
-        drive.wait_for_data(&mut { Deadline::NEVER }).unwrap();
-        assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
+    assert_eq!(driver.try_reply(&mut buffer).unwrap(), None);
+    while !driver.is_trimmed() {
+        driver.wait_for_data(&mut { Deadline::NEVER }).unwrap();
+        assert_eq!(driver.try_reply(&mut buffer).unwrap(), None);
     }
-    assert_eq!((drive.lane_stats()[1].size, drive.lane_stats()[1].shrinks), (4096, 1));
-    let offers = drive.port().end().acts(Act::Offer);
-    drive.trim().unwrap();
-    assert!(!drive.is_trimmed(), "each is answered");
-    assert_eq!(drive.port().end().acts(Act::Offer), offers, "there is nothing to give back");
-    drive.port().run_for(MILLI);
-    assert_eq!(drive.try_reply(&mut buffer).unwrap(), None);
-    assert!(drive.is_trimmed());
-    call(&mut drive, 3, 50_000);
+    assert_eq!((driver.lane_stats()[1].size, driver.lane_stats()[1].shrinks), (4096, 1));
+    let offers = driver.port().end().acts(Act::Offer);
+    driver.trim().unwrap();
+    assert!(!driver.is_trimmed(), "each is answered");
+    assert_eq!(driver.port().end().acts(Act::Offer), offers, "there is nothing to give back");
+    driver.port().run_for(MILLI);
+    assert_eq!(driver.try_reply(&mut buffer).unwrap(), None);
+    assert!(driver.is_trimmed());
+    call(&mut driver, 3, 50_000);
 }
 
 /// An epoch that was offered early holds memory too.

@@ -18,17 +18,17 @@ static BYTES: [u8; LONG] = [3; LONG];
 pub(super) fn run<'a>(fixture: &'a Fixture<'a>, terms: LaneTerms, spins: bool) {
     let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
     let spin = SpinPolicy { max: span(20), worth: span(20) };
-    let drive = CallDriver::new(Harness(fixture), Lanes::with_terms(terms, terms), spin);
+    let driver = CallDriver::new(Harness(fixture), Lanes::with_terms(terms, terms), spin);
     let mut client = Client {
         fixture,
-        drive,
+        driver,
         tickets: Vec::new(),
         waiting: BTreeSet::new(),
         sending: None,
         // As after a message of this length: the fast path is used only for shorter ones.
         buffer: vec![0; 64],
     };
-    while !fixture.script.is_over() && client.drive.ended().is_none() {
+    while !fixture.script.is_over() && client.driver.ended().is_none() {
         client.operate();
     }
     client.end();
@@ -36,7 +36,7 @@ pub(super) fn run<'a>(fixture: &'a Fixture<'a>, terms: LaneTerms, spins: bool) {
 
 struct Client<'a> {
     fixture: &'a Fixture<'a>,
-    drive: CallDriver<Harness<'a>>,
+    driver: CallDriver<Harness<'a>>,
     tickets: Vec<Ticket>,
     /// The ids of the requests that are not answered yet.
     waiting: BTreeSet<u64>,
@@ -49,7 +49,7 @@ impl Client<'_> {
     fn operate(&mut self) {
         self.fixture.begin();
         let failed = self.act();
-        let violation = match self.drive.ended() {
+        let violation = match self.driver.ended() {
             Some(CallFailed::Peer(violation)) => Some(violation),
             _ => None,
         };
@@ -58,13 +58,13 @@ impl Client<'_> {
         }
         self.fixture.end(violation);
         if violation.is_none() {
-            let drive = &mut self.drive;
-            self.fixture.repeat(|| match drive.can_attach(0) {
+            let driver = &mut self.driver;
+            self.fixture.repeat(|| match driver.can_attach(0) {
                 Err(CallFailed::Peer(violation)) => Some(violation),
                 _ => None,
             });
         }
-        assert_eq!(self.drive.in_flight(), self.waiting.len());
+        assert_eq!(self.driver.in_flight(), self.waiting.len());
         *self.fixture.asked.borrow_mut() =
             self.tickets.iter().rev().take(8).map(|ticket| ticket.id()).collect();
     }
@@ -76,36 +76,36 @@ impl Client<'_> {
             3 => self.submit(usize::from(script.u16()) % LONG),
             4 => self.submit_in_parts(),
             5 => self.submit_attached(u64::from(script.u16()) * 4),
-            6..=8 => match self.drive.try_reply(&mut self.buffer) {
+            6..=8 => match self.driver.try_reply(&mut self.buffer) {
                 Ok(reply) => self.check(reply?),
                 Err(failed) => Some(failed),
             },
             9 | 10 => {
                 let mut until = Deadline::within(Duration::from_micros(script.u16().into()));
-                match self.drive.wait_for_reply(&mut until, &mut self.buffer) {
+                match self.driver.wait_for_reply(&mut until, &mut self.buffer) {
                     Ok(reply) => self.check(reply),
                     Err(failed) => Some(failed),
                 }
             }
             11 => {
                 let mut until = Deadline::within(Duration::from_micros(script.u16().into()));
-                self.drive.wait_for_room(&mut until).err()
+                self.driver.wait_for_room(&mut until).err()
             }
-            12 => self.drive.arm(false).err(),
-            13 if self.sending.is_none() => self.drive.trim().err(),
+            12 => self.driver.arm(false).err(),
+            13 if self.sending.is_none() => self.driver.trim().err(),
             14 => {
                 let ticket = self.ticket()?;
-                assert_eq!(self.drive.abandon(ticket), self.waiting.remove(&ticket.id()));
+                assert_eq!(self.driver.abandon(ticket), self.waiting.remove(&ticket.id()));
                 None
             }
             15 => {
                 let ticket = self.ticket()?;
-                self.drive.executed(ticket);
+                self.driver.executed(ticket);
                 None
             }
             _ => {
                 self.sending = None;
-                self.drive.abort_parts();
+                self.driver.abort_parts();
                 None
             }
         }
@@ -115,7 +115,7 @@ impl Client<'_> {
         if self.sending.is_some() {
             return None;
         }
-        let sent = self.drive.submit(&BYTES[..len]);
+        let sent = self.driver.submit(&BYTES[..len]);
         self.sent(sent)
     }
 
@@ -124,20 +124,20 @@ impl Client<'_> {
             Some(len) => len,
             None => usize::from(self.fixture.script.u16()) % LONG,
         };
-        let sent = self.drive.submit_in_parts(&BYTES[..len]);
+        let sent = self.driver.submit_in_parts(&BYTES[..len]);
         if let Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) = sent {
             self.sending = Some(len);
         } else if sent.is_err() {
-            self.drive.abort_parts();
+            self.driver.abort_parts();
         }
         self.sent(sent)
     }
 
     fn submit_attached(&mut self, bytes: u64) -> Option<CallFailed> {
-        if self.sending.is_some() || self.drive.can_attach(bytes).is_err() {
+        if self.sending.is_some() || self.driver.can_attach(bytes).is_err() {
             return None;
         }
-        let sent = self.drive.submit_attached(bytes, false, |_, _| Ok(()));
+        let sent = self.driver.submit_attached(bytes, false, |_, _| Ok(()));
         self.sent(sent)
     }
 
@@ -173,26 +173,26 @@ impl Client<'_> {
 
     /// Closes the session. After a protocol violation, checks first that the peer's memory is not read any more.
     fn end(&mut self) {
-        if let Some(CallFailed::Peer(violation)) = self.drive.ended() {
+        if let Some(CallFailed::Peer(violation)) = self.driver.ended() {
             self.fixture.is_over.set(true);
             let check = |failed: Option<CallFailed>| {
                 assert_eq!(failed, Some(CallFailed::Peer(violation)));
             };
-            check(self.drive.submit(&[]).err());
-            check(self.drive.try_reply(&mut self.buffer).err());
+            check(self.driver.submit(&[]).err());
+            check(self.driver.try_reply(&mut self.buffer).err());
             let mut until = Deadline::NEVER;
-            check(self.drive.wait_for_reply(&mut until, &mut self.buffer).err());
+            check(self.driver.wait_for_reply(&mut until, &mut self.buffer).err());
             self.give_up(violation);
             self.fixture.is_over.set(false);
         }
-        self.drive.close(CloseReason::Normal);
+        self.driver.close(CloseReason::Normal);
     }
 
     fn give_up(&mut self, violation: PeerFault) {
         for ticket in &self.tickets {
-            let executed = self.drive.give_up(*ticket);
+            let executed = self.driver.give_up(*ticket);
             assert_eq!(executed, bellwire_core::Executed::Maybe, "{violation}");
         }
-        assert_eq!(self.drive.in_flight(), 0);
+        assert_eq!(self.driver.in_flight(), 0);
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct State<S: Service> {
     flushes: Vec<Flush>,
     /// The number of the next one.
     next_flush: u64,
-    driver: Option<Waker>,
+    driver_waker: Option<Waker>,
     /// Whether this end polls instead of being rung. The driver is polled again and again meanwhile.
     spins: bool,
     /// Whether the last spin was in vain: the driver sleeps now.
@@ -94,7 +94,7 @@ impl<S: Service> State<S> {
             room: None,
             flushes: Vec::new(),
             next_flush: 0,
-            driver: None,
+            driver_waker: None,
             spins: false,
             ran_out: false,
             sent: 0,
@@ -142,7 +142,7 @@ impl<S: Service> State<S> {
             return;
         }
         // A task that waits for room, or until something is taken, is rung.
-        if self.room.is_none() && self.flushes.is_empty() && self.session.drive.begin_spin() {
+        if self.room.is_none() && self.flushes.is_empty() && self.session.driver.begin_spin() {
             self.start_polling();
             self.wake_driver();
         } else if self.waits_since.is_none() {
@@ -158,7 +158,7 @@ impl<S: Service> State<S> {
     /// From now on, this end polls for answers instead of being rung.
     fn start_polling(&mut self) {
         (self.spins, self.waits_since) = (true, None);
-        self.session.drive.end().disarm();
+        self.session.driver.end().disarm();
     }
 
     /// Returns whether the waiting task polls for its answer itself, since its call is the only one in flight.
@@ -168,7 +168,7 @@ impl<S: Service> State<S> {
             && self.alone % YIELD_EVERY != 0
             && self.over.is_none()
             && self.session.is_waiting()
-            && self.session.drive.begin_spin()
+            && self.session.driver.begin_spin()
     }
 
     /// Polls a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
@@ -179,7 +179,7 @@ impl<S: Service> State<S> {
         woken: &mut Vec<Waker>,
     ) -> Option<Result<R, CallError>> {
         for _ in 0..POLLS {
-            match self.session.drive.poll_once() {
+            match self.session.driver.poll_once() {
                 SpinPoll::Again => {
                     std::hint::spin_loop();
                     continue;
@@ -187,7 +187,7 @@ impl<S: Service> State<S> {
                 SpinPoll::Moved => match (kind.take)(&mut self.session) {
                     Ok(Some((of, answer))) if of == ticket => {
                         (kind.waiters)(self).forget(ticket);
-                        self.session.drive.end_spin(true);
+                        self.session.driver.end_spin(true);
                         return Some(answer);
                     }
                     Ok(Some((of, answer))) => {
@@ -220,7 +220,7 @@ impl<S: Service> State<S> {
 
     /// Returns a number for a task that waits until everything posted so far is taken, and where that ends; `None` if it is.
     pub(super) fn begin_flush(&mut self) -> Option<(u64, u64)> {
-        let position = self.session.drive.last_post_end()?;
+        let position = self.session.driver.last_post_end()?;
         self.next_flush += 1;
         Some((self.next_flush, position))
     }
@@ -232,7 +232,7 @@ impl<S: Service> State<S> {
         waker: &Waker,
     ) -> Poll<Result<(), CallError>> {
         self.session.check_owner()?;
-        if self.session.drive.has_taken(position) {
+        if self.session.driver.has_taken(position) {
             return Poll::Ready(Ok(()));
         }
         if self.over.is_some() {
@@ -295,8 +295,8 @@ impl<S: Service> State<S> {
     }
 
     fn wake_driver(&self) {
-        if let Some(driver) = &self.driver {
-            driver.wake_by_ref();
+        if let Some(waker) = &self.driver_waker {
+            waker.wake_by_ref();
         }
     }
 }

@@ -31,7 +31,7 @@ pub(in crate::asynchronous) enum Step {
 impl<S: Service> State<S> {
     /// Polls once for answers, between two steps of the driver.
     pub(in crate::asynchronous) fn poll_once(&mut self) -> SpinPoll {
-        let found = self.session.drive.poll_once();
+        let found = self.session.driver.poll_once();
         self.ran_out |= found == SpinPoll::RanOut;
         found
     }
@@ -40,7 +40,7 @@ impl<S: Service> State<S> {
     /// `woken`.
     pub(in crate::asynchronous) fn step(
         &mut self,
-        driver: &Waker,
+        waker: &Waker,
         rung: bool,
         woken: &mut Vec<Waker>,
     ) -> Step {
@@ -48,13 +48,13 @@ impl<S: Service> State<S> {
             return Step::Over;
         }
         self.publish();
-        match &mut self.driver {
-            Some(known) => known.clone_from(driver),
-            none => *none = Some(driver.clone()),
+        match &mut self.driver_waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
         }
         if rung {
             if let Some(began) = self.waits_since.take() {
-                self.session.drive.woke(began);
+                self.session.driver.woke(began);
             }
         }
         let taken = match self.take_answers(woken) {
@@ -69,7 +69,7 @@ impl<S: Service> State<S> {
         if self.is_departed {
             return match self.take_answers(woken) {
                 Ok(0) => {
-                    self.session.drive.end_mut().peer_gone();
+                    self.session.driver.end_mut().peer_gone();
                     self.fail(CallError::PeerGone { executed: Executed::Maybe }, woken)
                 }
                 Ok(_) => Step::Again,
@@ -78,7 +78,7 @@ impl<S: Service> State<S> {
         }
         let session = &self.session;
         self.flushes.retain(|flush| {
-            let is_taken = session.drive.has_taken(flush.position);
+            let is_taken = session.driver.has_taken(flush.position);
             woken.extend(is_taken.then(|| flush.waker.clone()));
             !is_taken
         });
@@ -112,13 +112,13 @@ impl<S: Service> State<S> {
             self.wake_untimed(woken);
         }
         if !self.session.is_waiting() {
-            self.session.drive.end_spin(false);
+            self.session.driver.end_spin(false);
             // A task that has just got an answer may have the next request.
             let may_send = self.spins && self.sent != self.seen_sent;
             self.seen_sent = self.sent;
             return may_send.then_some(Step::Yield);
         }
-        if std::mem::take(&mut self.ran_out) || !self.session.drive.begin_spin() {
+        if std::mem::take(&mut self.ran_out) || !self.session.driver.begin_spin() {
             return None;
         }
         if !self.spins {
@@ -129,7 +129,7 @@ impl<S: Service> State<S> {
 
     /// From now on, answers are rung for.
     fn sleep(&mut self, woken: &mut Vec<Waker>) {
-        self.session.drive.end_spin(false);
+        self.session.driver.end_spin(false);
         (self.ran_out, self.steps) = (false, 0);
         if std::mem::take(&mut self.spins) {
             self.wake_untimed(woken);
@@ -168,7 +168,7 @@ impl<S: Service> State<S> {
             }
         }
         if taken > 0 {
-            self.session.drive.end_spin(true);
+            self.session.driver.end_spin(true);
         }
         Ok(taken)
     }

@@ -247,54 +247,54 @@ fn a_watcher_wakes_when_the_board_moves() {
 
 #[test]
 fn two_processes_call_each_other_parked_and_spinning() {
-    let Session { mut drive, mut child, .. } = Session::open(Listens::Caller);
+    let Session { mut driver, mut child, .. } = Session::open(Listens::Caller);
     let mut buffer = Vec::new();
     for round in 1..=2000_u32 {
         let request = round.to_le_bytes().repeat(1 + usize::try_from(round % 50).unwrap());
-        drive.submit(&request).unwrap();
-        let reply = drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
+        driver.submit(&request).unwrap();
+        let reply = driver.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
         let expected: Vec<_> = request.iter().map(|byte| byte.wrapping_add(1)).collect();
         assert_eq!(&buffer[..reply.len], expected, "round {round}");
     }
-    assert!(drive.parks() > 0, "both ends slept now and then");
+    assert!(driver.parks() > 0, "both ends slept now and then");
     // More than a lane holds, in one go.
     let mut answered = 0;
     for request in 0..1000_u32 {
         let payload = [9; 500];
-        while let Err(error) = drive.submit(&payload) {
+        while let Err(error) = driver.submit(&payload) {
             assert!(matches!(error, CallFailed::Submit(_)), "{error}");
-            if drive.try_reply(&mut buffer).unwrap().is_some() {
+            if driver.try_reply(&mut buffer).unwrap().is_some() {
                 answered += 1;
             } else {
-                drive.wait_for_room(&mut Deadline::at(test_deadline().unwrap())).unwrap();
+                driver.wait_for_room(&mut Deadline::at(test_deadline().unwrap())).unwrap();
             }
         }
         let _ = request;
     }
-    while drive.in_flight() > 0 {
-        drive.wait_for_reply(&mut Deadline::at(test_deadline().unwrap()), &mut buffer).unwrap();
+    while driver.in_flight() > 0 {
+        driver.wait_for_reply(&mut Deadline::at(test_deadline().unwrap()), &mut buffer).unwrap();
         answered += 1;
     }
     assert_eq!(answered, 1000);
-    drive.close(CloseReason::Normal);
-    drop(drive);
+    driver.close(CloseReason::Normal);
+    drop(driver);
     assert!(child.wait());
 }
 
 #[test]
 fn the_death_of_a_peer_ends_a_call_after_its_published_answers() {
-    let Session { mut drive, mut child, .. } = Session::open(Listens::Caller);
+    let Session { mut driver, mut child, .. } = Session::open(Listens::Caller);
     let mut buffer = Vec::new();
-    drive.push(&[7]).unwrap();
-    drive.push(&[8]).unwrap();
-    drive.push(&[0]).unwrap();
-    drive.commit();
+    driver.push(&[7]).unwrap();
+    driver.push(&[8]).unwrap();
+    driver.push(&[0]).unwrap();
+    driver.commit();
     // No deadline: only the death can end the last wait.
     for expected in [8, 9] {
-        drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
+        driver.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
         assert_eq!(buffer[0], expected);
     }
-    let error = drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap_err();
+    let error = driver.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap_err();
     assert_eq!(error, CallFailed::PeerGone(Executed::Maybe));
     assert!(!child.wait());
 }
@@ -339,8 +339,8 @@ fn a_killed_client_wakes_its_parked_server() {
 #[test]
 fn body_calls_and_waits() {
     let Some(dir) = child::run_dir() else { return };
-    let mut drive = CallDriver::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
-    drive.submit(&[1; 10]).unwrap();
+    let mut driver = CallDriver::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
+    driver.submit(&[1; 10]).unwrap();
     child::wait_to_be_killed();
 }
 

@@ -20,7 +20,7 @@ fn both_lanes_grow_and_nothing_is_lost() {
         for len in [100, 20_000, 7, 200_000, 9_000, 400_000, 20, 2_000_000, 1] {
             session.call(&request(len));
         }
-        for lane in session.drive.lane_stats() {
+        for lane in session.driver.lane_stats() {
             assert!(lane.grows >= 3 && lane.shrinks == 0, "{listens:?} {lane:?}");
             assert_eq!((lane.size, lane.attaches), (4 << 20, 0), "{listens:?}");
         }
@@ -31,13 +31,13 @@ fn both_lanes_grow_and_nothing_is_lost() {
 #[test]
 fn a_lane_grows_while_requests_are_in_flight() {
     for listens in Listens::BOTH {
-        let Session { mut drive, mut child, .. } = Session::open(listens);
+        let Session { mut driver, mut child, .. } = Session::open(listens);
         let mut sent = std::collections::VecDeque::new();
         let mut buffer = Vec::new();
         let mut left = (1..=300_usize).map(|round| request(round * 311 % 70_000 + round % 9));
         let mut next = left.next();
         while next.is_some() || !sent.is_empty() {
-            let submitted = next.as_deref().map(|request| drive.submit(request));
+            let submitted = next.as_deref().map(|request| driver.submit(request));
             let until = &mut Deadline::at(test_deadline().unwrap());
             match submitted {
                 Some(Ok(ticket)) => {
@@ -49,18 +49,18 @@ fn a_lane_grows_while_requests_are_in_flight() {
                 None => {}
             }
             if sent.is_empty() {
-                drive.wait_for_room(until).unwrap();
+                driver.wait_for_room(until).unwrap();
                 continue;
             }
-            let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
+            let reply = driver.wait_for_reply(until, &mut buffer).unwrap();
             let (ticket, expected) = sent.pop_front().unwrap();
             assert_eq!(reply.ticket, ticket);
             assert!(buffer[..reply.len] == expected);
         }
-        let [own, peer] = drive.lane_stats();
+        let [own, peer] = driver.lane_stats();
         assert!(own.grows > 0 && peer.grows > 0, "{own:?} {peer:?}");
-        drive.close(bellwire_core::wire::CloseReason::Normal);
-        drop(drive);
+        driver.close(bellwire_core::wire::CloseReason::Normal);
+        drop(driver);
         assert!(child.wait());
     }
 }
@@ -141,12 +141,12 @@ fn a_lane_that_is_much_too_large_shrinks_at_a_later_send() {
         let mut session = Session::open(listens);
         for round in 1..=3 {
             session.call(&request(300_000));
-            session.drive.end_mut().set_shrink_after(Duration::ZERO);
-            while session.drive.lane_stats()[0].size > Geometry::DEFAULT.size() {
+            session.driver.end_mut().set_shrink_after(Duration::ZERO);
+            while session.driver.lane_stats()[0].size > Geometry::DEFAULT.size() {
                 session.call(&request(10));
             }
-            assert_eq!(session.drive.lane_stats()[0].shrinks, round);
-            session.drive.end_mut().set_shrink_after(Duration::MAX);
+            assert_eq!(session.driver.lane_stats()[0].shrinks, round);
+            session.driver.end_mut().set_shrink_after(Duration::MAX);
         }
         session.close();
     }
@@ -159,14 +159,14 @@ fn a_trim_shrinks_both_lanes_and_leaves_messages_in_flight_intact() {
         let mut buffer = Vec::new();
         for round in 1..=5 {
             let until = &mut Deadline::at(test_deadline().unwrap());
-            let large = session.drive.submit(&request(50_000)).unwrap();
-            session.drive.trim().unwrap();
-            assert!(!session.drive.is_trimmed());
-            let reply = session.drive.wait_for_reply(until, &mut buffer).unwrap();
+            let large = session.driver.submit(&request(50_000)).unwrap();
+            session.driver.trim().unwrap();
+            assert!(!session.driver.is_trimmed());
+            let reply = session.driver.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, reply.len), (large, 50_000));
             session.call(&request(10));
-            assert!(session.drive.is_trimmed(), "its answer came before that of the call");
-            for lane in session.drive.lane_stats() {
+            assert!(session.driver.is_trimmed(), "its answer came before that of the call");
+            for lane in session.driver.lane_stats() {
                 let counts = (lane.size, lane.grows, lane.shrinks);
                 assert_eq!(counts, (Geometry::DEFAULT.size(), round, round), "{listens:?}");
             }
@@ -178,30 +178,30 @@ fn a_trim_shrinks_both_lanes_and_leaves_messages_in_flight_intact() {
 #[test]
 fn messages_travel_in_memory_of_their_own_both_ways() {
     for listens in Listens::BOTH {
-        let Session { mut drive, mut child, .. } = Session::open(listens);
+        let Session { mut driver, mut child, .. } = Session::open(listens);
         let mut buffer = Vec::new();
         for len in [1, 4095, 4096, 4097, 1 << 20, 3 << 20, 5] {
             let request = request(len);
             let sealed = sealed(&request);
             // One in a lane too: the two keep their order.
-            let ticket = drive
+            let ticket = driver
                 .submit_attached(len as u64, false, |link, id| link.pass_attachment(id, 0, &sealed))
                 .unwrap();
             drop(sealed);
-            let small = drive.submit(&[7]).unwrap();
+            let small = driver.submit(&[7]).unwrap();
             let until = &mut Deadline::at(test_deadline().unwrap());
-            let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
+            let reply = driver.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, reply.attached), (ticket, true));
-            let (attachment, map) = drive.port_mut().take_attachment(ticket.id()).unwrap();
+            let (attachment, map) = driver.port_mut().take_attachment(ticket.id()).unwrap();
             assert_eq!((attachment.id, attachment.len), (ticket.id(), len as u64));
             assert!(*map == *answer(&request), "{len} bytes");
-            let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
+            let reply = driver.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, buffer[0]), (small, 8));
         }
-        let [own, peer] = drive.lane_stats();
+        let [own, peer] = driver.lane_stats();
         assert_eq!((own.attaches, peer.attaches), (7, 7));
-        drive.close(bellwire_core::wire::CloseReason::Normal);
-        drop(drive);
+        driver.close(bellwire_core::wire::CloseReason::Normal);
+        drop(driver);
         assert!(child.wait());
     }
 }
@@ -211,23 +211,23 @@ fn many_messages_wait_for_their_turn() {
     // More than are taken in before a record asks, and than the pipe holds at once.
     const MESSAGES: u64 = 60;
     for listens in Listens::BOTH {
-        let Session { mut drive, mut child, .. } = Session::open(listens);
+        let Session { mut driver, mut child, .. } = Session::open(listens);
         let sealed = sealed(&request(5000));
         let mut tickets = Vec::new();
         for _ in 0..MESSAGES {
             let pass = |link: &Link, id| link.pass_attachment(id, 0, &sealed);
-            tickets.push(drive.submit_attached(5000, false, pass).unwrap());
+            tickets.push(driver.submit_attached(5000, false, pass).unwrap());
         }
         let mut buffer = Vec::new();
         for ticket in tickets {
             let until = &mut Deadline::at(test_deadline().unwrap());
-            let reply = drive.wait_for_reply(until, &mut buffer).unwrap();
+            let reply = driver.wait_for_reply(until, &mut buffer).unwrap();
             assert_eq!((reply.ticket, reply.attached), (ticket, true));
-            let (_, map) = drive.port_mut().take_attachment(ticket.id()).unwrap();
+            let (_, map) = driver.port_mut().take_attachment(ticket.id()).unwrap();
             assert!(*map == *answer(&request(5000)));
         }
-        drive.close(bellwire_core::wire::CloseReason::Normal);
-        drop(drive);
+        driver.close(bellwire_core::wire::CloseReason::Normal);
+        drop(driver);
         assert!(child.wait());
     }
 }

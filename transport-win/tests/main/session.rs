@@ -28,7 +28,7 @@ impl Listens {
 
 /// A session with a child that adds one to each byte.
 pub(crate) struct Session {
-    pub(crate) drive: CallDriver<Link>,
+    pub(crate) driver: CallDriver<Link>,
     pub(crate) child: Running,
     _dir: TempDir,
 }
@@ -37,23 +37,23 @@ impl Session {
     pub(crate) fn open(listens: Listens) -> Self {
         let (link, child, _dir) =
             link_with("session::body_connects", "session::body_listens", listens);
-        Self { drive: CallDriver::new(link, lanes(), SpinPolicy::NEVER), child, _dir }
+        Self { driver: CallDriver::new(link, lanes(), SpinPolicy::NEVER), child, _dir }
     }
 
     /// Calls with `request`, and checks the answer.
     pub(crate) fn call(&mut self, request: &[u8]) {
         let mut buffer = Vec::new();
-        let ticket = self.drive.submit(request).unwrap();
+        let ticket = self.driver.submit(request).unwrap();
         let until = &mut Deadline::at(test_deadline().unwrap());
-        let reply = self.drive.wait_for_reply(until, &mut buffer).unwrap();
+        let reply = self.driver.wait_for_reply(until, &mut buffer).unwrap();
         assert_eq!((reply.ticket, reply.attached), (ticket, false));
         assert!(buffer[..reply.len] == answer(request), "{} bytes", request.len());
     }
 
     /// Says bye; the child ends well.
     pub(crate) fn close(mut self) {
-        self.drive.close(bellwire_core::wire::CloseReason::Normal);
-        drop(self.drive);
+        self.driver.close(bellwire_core::wire::CloseReason::Normal);
+        drop(self.driver);
         assert!(self.child.wait());
     }
 }

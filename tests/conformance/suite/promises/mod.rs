@@ -63,26 +63,26 @@ fn caller_waits_for_room(endpoints: &dyn Endpoints) -> bool {
     endpoints.load(Word::WantSpace) != NOBODY
 }
 
-fn wait<P: Port>(drive: &mut CallDriver<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
+fn wait<P: Port>(driver: &mut CallDriver<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
     let mut buffer = Vec::new();
-    let reply = drive.wait_for_reply(&mut never(), &mut buffer)?;
+    let reply = driver.wait_for_reply(&mut never(), &mut buffer)?;
     assert_eq!((reply.status, reply.attached), (Status::Ok, false));
     buffer.truncate(reply.len);
     Ok((reply.ticket, buffer))
 }
 
-fn call<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -> Vec<u8> {
-    let ticket = drive.submit(payload).unwrap();
-    let (answered, answer) = wait(drive).unwrap();
+fn call<P: Port>(driver: &mut CallDriver<P>, payload: &[u8]) -> Vec<u8> {
+    let ticket = driver.submit(payload).unwrap();
+    let (answered, answer) = wait(driver).unwrap();
     assert_eq!(answered, ticket);
     answer
 }
 
 /// Fills the lane; the requests that went in.
-fn fill<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -> Vec<Ticket> {
+fn fill<P: Port>(driver: &mut CallDriver<P>, payload: &[u8]) -> Vec<Ticket> {
     let mut tickets = Vec::new();
     loop {
-        match drive.submit(payload) {
+        match driver.submit(payload) {
             Ok(ticket) => tickets.push(ticket),
             Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => return tickets,
             Err(error) => panic!("{error}"),

@@ -39,7 +39,7 @@ impl Report {
 pub(crate) fn hot_calls_do_not_ring<T: Transport>() {
     const CALLS: u64 = 2000;
     let (mut report, counted) = Report::after(CALLS);
-    let mut drive = session::<T>(move |endpoints| {
+    let mut driver = session::<T>(move |endpoints| {
         echo(endpoints);
         // Never parks.
         report.look(endpoints);
@@ -47,26 +47,26 @@ pub(crate) fn hot_calls_do_not_ring<T: Transport>() {
     });
     let mut buffer = Vec::new();
     for call in 0..CALLS {
-        let ticket = drive.submit(&call.to_le_bytes()).unwrap();
+        let ticket = driver.submit(&call.to_le_bytes()).unwrap();
         let reply: Reply = loop {
-            if let Some(reply) = drive.try_reply(&mut buffer).unwrap() {
+            if let Some(reply) = driver.try_reply(&mut buffer).unwrap() {
                 break reply;
             }
-            drive.port().relax();
+            driver.port().relax();
             std::thread::yield_now();
         };
         assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &call.to_le_bytes()[..]));
     }
     let (counts, rings) = counted.recv().unwrap();
     assert_eq!((counts.accepted, counts.in_flight()), (CALLS, 0));
-    assert_eq!((drive.end().rings(), drive.parks(), rings), (0, 0, 0));
+    assert_eq!((driver.end().rings(), driver.parks(), rings), (0, 0, 0));
 }
 
 /// Waits until the serving end has armed its doorbell for the next record.
-fn until_server_is_armed<P: Port>(drive: &CallDriver<P>) {
-    let peer = |word| drive.port().peer().load(word, Ordering::Acquire);
+fn until_server_is_armed<P: Port>(driver: &CallDriver<P>) {
+    let peer = |word| driver.port().peer().load(word, Ordering::Acquire);
     while peer(Word::WantData) == NOBODY {
-        drive.port().relax();
+        driver.port().relax();
         std::thread::yield_now();
     }
 }
@@ -75,7 +75,7 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
     const CALLS: u64 = 200;
     let (mut report, counted) = Report::after(CALLS);
     let mut held = None;
-    let mut drive = session::<T>(move |endpoints| {
+    let mut driver = session::<T>(move |endpoints| {
         if held.is_none() {
             held = endpoints.take();
         }
@@ -89,13 +89,13 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
         Next::Park
     });
     for call_number in 0..CALLS {
-        until_server_is_armed(&drive);
+        until_server_is_armed(&driver);
         let sent = call_number.to_le_bytes();
-        assert_eq!(call(&mut drive, &sent), sent);
+        assert_eq!(call(&mut driver, &sent), sent);
     }
     let (_, rings) = counted.recv().unwrap();
-    assert_rings::<T>([drive.end().rings(), rings], CALLS);
-    assert!(drive.parks() >= CALLS || !T::SLEEPS_WITHOUT_SPINNING);
+    assert_rings::<T>([driver.end().rings(), rings], CALLS);
+    assert!(driver.parks() >= CALLS || !T::SLEEPS_WITHOUT_SPINNING);
 }
 
 /// Checks that each end was rung once for each of `count` messages, or saw it by itself before it slept.
@@ -108,7 +108,7 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     const BATCH: u64 = 50;
     let (mut report, counted) = Report::after(BATCH);
     let mut taken = Vec::new();
-    let mut drive = session::<T>(move |endpoints| {
+    let mut driver = session::<T>(move |endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {
             taken.push((id, payload));
         }
@@ -125,14 +125,14 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
         report.look(endpoints);
         Next::Park
     });
-    until_server_is_armed(&drive);
-    let tickets: Vec<_> = (0..BATCH).map(|at| drive.push(&at.to_le_bytes()).unwrap()).collect();
-    assert_eq!(drive.end().rings(), 0, "nothing is published yet");
-    drive.commit();
+    until_server_is_armed(&driver);
+    let tickets: Vec<_> = (0..BATCH).map(|at| driver.push(&at.to_le_bytes()).unwrap()).collect();
+    assert_eq!(driver.end().rings(), 0, "nothing is published yet");
+    driver.commit();
     for ticket in tickets {
-        assert_eq!(wait(&mut drive).unwrap().0, ticket);
+        assert_eq!(wait(&mut driver).unwrap().0, ticket);
     }
     let (_, rings) = counted.recv().unwrap();
-    assert_rings::<T>([drive.end().rings(), rings], 1);
-    assert!(drive.parks() == 1 || !T::SLEEPS_WITHOUT_SPINNING);
+    assert_rings::<T>([driver.end().rings(), rings], 1);
+    assert!(driver.parks() == 1 || !T::SLEEPS_WITHOUT_SPINNING);
 }

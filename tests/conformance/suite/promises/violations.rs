@@ -15,7 +15,7 @@ fn violation<T: Transport>(
     is_expected: impl Fn(PeerFault) -> bool,
 ) {
     let mut has_violated = false;
-    let mut drive = session::<T>(move |endpoints| {
+    let mut driver = session::<T>(move |endpoints| {
         while let Some(Taken::Request(id, payload)) = endpoints.take() {
             if payload == b"honest" {
                 endpoints.answer(id, &payload);
@@ -27,15 +27,15 @@ fn violation<T: Transport>(
         }
         Next::Again
     });
-    assert_eq!(call(&mut drive, b"honest"), b"honest");
-    drive.submit(b"x").unwrap();
+    assert_eq!(call(&mut driver, b"honest"), b"honest");
+    driver.submit(b"x").unwrap();
     let failed =
-        drive.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
+        driver.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
     let Err(CallFailed::Peer(fault)) = failed else { panic!("{failed:?}") };
     assert!(is_expected(fault), "{fault}");
-    assert_eq!(drive.ended(), Some(CallFailed::Peer(fault)));
-    assert_eq!(drive.submit(b"more"), Err(CallFailed::Peer(fault)));
-    assert_eq!(drive.try_reply(&mut Vec::new()), Err(CallFailed::Peer(fault)));
+    assert_eq!(driver.ended(), Some(CallFailed::Peer(fault)));
+    assert_eq!(driver.submit(b"more"), Err(CallFailed::Peer(fault)));
+    assert_eq!(driver.try_reply(&mut Vec::new()), Err(CallFailed::Peer(fault)));
 }
 
 pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
@@ -83,7 +83,7 @@ pub(crate) fn a_misaligned_head_poisons<T: Transport>() {
 /// The serving end stores a false Head while the caller waits for room.
 fn wrong_head<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
     let mut has_violated = false;
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
+    let mut driver = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
         if !has_violated && caller_waits_for_room(endpoints) {
             has_violated = true;
             // Honest first, so that there is something to go back from.
@@ -94,11 +94,11 @@ fn wrong_head<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) 
         endpoints.ring();
         Next::Again
     });
-    let room = drive.end().lanes().max_payload();
+    let room = driver.end().lanes().max_payload();
     let fault = loop {
-        let failed = match drive.submit(&vec![0; room]) {
+        let failed = match driver.submit(&vec![0; room]) {
             Ok(_) => continue,
-            Err(error) if full(&error) => drive.wait_for_room(&mut never()).err(),
+            Err(error) if full(&error) => driver.wait_for_room(&mut never()).err(),
             Err(error) => Some(error),
         };
         match failed {
@@ -108,5 +108,5 @@ fn wrong_head<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) 
         }
     };
     assert!(is_expected(fault), "{fault}");
-    assert_eq!(drive.ended(), Some(CallFailed::Peer(fault)));
+    assert_eq!(driver.ended(), Some(CallFailed::Peer(fault)));
 }
