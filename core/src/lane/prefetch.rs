@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_last_time_is_claimed_by_and_by_but_for_its_first_lines() {
+    fn prefetches_as_many_bytes_as_were_written_last_time() {
         let mut prefetcher = LinePrefetcher::default();
         assert_eq!(poll(&mut prefetcher, 512, 4096), [640, 704, 768, 832]);
         assert_eq!(poll(&mut prefetcher, 512, 4096), [896, 960]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_forgotten_by_and_by() {
+    fn the_estimate_decays_with_each_wait() {
         let mut prefetcher = after(1024, 2048);
         let waits = (2112..).step_by(64).take(100).take_while(|next| {
             poll(&mut prefetcher, *next, *next);

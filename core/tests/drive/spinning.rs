@@ -104,8 +104,8 @@ fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay()
 }
 
 #[test]
-fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
-    for (spin, claims) in [(SpinPolicy::default(), true), (SpinPolicy::NEVER, false)] {
+fn a_spin_prefetches_the_lines_of_the_next_record_and_a_park_does_not() {
+    for (spin, prefetches) in [(SpinPolicy::default(), true), (SpinPolicy::NEVER, false)] {
         let mut driver = driver(echo(3 * MICRO), spin);
         for _ in 0..100 {
             call(&mut driver, &[0xff; 1000]);
@@ -116,7 +116,7 @@ fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
             lane.read(at, &mut word);
             word
         });
-        assert_eq!(starts.filter(|word| *word == [0; 8]).count() > 8, claims);
+        assert_eq!(starts.filter(|word| *word == [0; 8]).count() > 8, prefetches);
     }
 }
 
