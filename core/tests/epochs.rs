@@ -96,7 +96,7 @@ impl Direction {
         self.published = self.model.len();
     }
 
-    /// Takes the next message, and looks whether the sender waits only when that is owed.
+    /// Takes the next message, and looks whether the sender waits only when that check is due.
     fn take(&mut self) -> bool {
         loop {
             let Some(record) = self.pair.peek(1).unwrap() else {

@@ -138,7 +138,7 @@ fn a_small_answer_does_not_overtake_an_owed_one() {
     assert_eq!(pair.take_flushed(4).iter().map(|taken| taken.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
-/// There is room for its record before there is for the answer that is owed. Its memory is passed in its turn, and if
+/// There is room for its record before there is for the pending answer. Its memory is passed in its turn, and if
 /// that fails, it says so.
 #[test]
 fn an_attached_answer_waits_behind_an_owed_one() {

@@ -114,7 +114,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
         self.cache.state()
     }
 
-    /// Refreshes until nothing is owed, and leaves in `found` what that came to.
+    /// Refreshes until no answer is missing, and leaves in `found` what that came to.
     fn poll_refreshed(
         &mut self,
         found: &mut Refreshed,

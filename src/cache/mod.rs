@@ -333,7 +333,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         earlier(overdue, self.client.due())
     }
 
-    /// Returns whether a patient caller refreshes again after this outcome: the provider owes an answer, or has published a
+    /// Returns whether a waiting caller refreshes again after this outcome: an answer is pending, or the provider has published a
     /// newer snapshot than the one that arrived.
     pub(crate) fn should_refresh_again(&self, found: Refreshed) -> bool {
         let newest = self.client.open_session().map(|session| session.board().generation());

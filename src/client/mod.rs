@@ -326,17 +326,17 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Returns whether the provider owes an answer: a session, or what was asked for of what it publishes.
+    /// Returns whether an answer of the provider is pending: a session, or what was asked for of what it publishes.
     pub(crate) fn has_pending_reply(&self) -> bool {
         matches!(self.phase, Phase::Connecting(_)) || self.asked_since().is_some()
     }
 
-    /// Returns since when the provider owes an answer to what was asked for.
+    /// Returns since when the answer to what was asked for is pending.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
         self.open_session()?.asked_since()
     }
 
-    /// Waits for the answer that the provider owes, until `until` at most; the next step takes it. Fails when another thread
+    /// Waits for the pending answer, until `until` at most; the next step takes it. Fails when another thread
     /// cancelled: the next step finds other failures.
     pub(crate) fn wait_pending_reply(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waited = match self.session() {
@@ -350,8 +350,8 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Sleeps until there may be something to read after the generation `seen`: until the provider answers if it owes an answer,
-    /// publishes, or ends; without a session, until one may have come up; `until` at most. Returns whether the provider woke
+    /// Sleeps until there may be something to read after the generation `seen`: until the provider answers if an answer is
+    /// pending, publishes, or ends; without a session, until one may have come up; `until` at most. Returns whether the provider woke
     /// this thread at its board. Fails when another thread cancelled.
     pub(crate) fn sleep_until_news(
         &mut self,

@@ -41,7 +41,7 @@ fn stop_reading(fixture: &TestServer, session: &mut Session<Echo>) -> u64 {
         until("there is room", || session.submit(&BIG.to_vec()).is_ok());
     }
     // The reactor publishes its counters when it goes to sleep.
-    until("the server sleeps, and owes an answer", || fixture.stats().accepted == TAKEN);
+    until("the server sleeps, and an answer is pending", || fixture.stats().accepted == TAKEN);
     let parks = fixture.stats().parks;
     // These find the server unable to take them.
     for _ in 0..4 {

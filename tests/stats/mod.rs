@@ -11,7 +11,7 @@ use bellwire::{ServerStats, Service, Session, SessionStats};
 use crate::support::guard::until;
 use crate::support::test_server::TestServer;
 
-/// Waits until the server owes this session nothing and the client has taken everything; the counters of both then
+/// Waits until no answer to this session is pending and the client has taken everything; the counters of both then
 /// agree to the last request and byte.
 #[track_caller]
 fn agree<S: Service>(

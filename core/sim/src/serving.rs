@@ -187,7 +187,7 @@ impl Serving {
         (responded.expect("no violation") == RespondOutcome::Done).then_some(())
     }
 
-    /// Writes the owed answers for which there is room; returns true when none is left.
+    /// Writes the pending answers for which there is room; returns true when none is left.
     pub fn flush(&mut self) -> bool {
         self.driver.flush().expect("no violation");
         !self.driver.is_blocked()
@@ -203,7 +203,7 @@ impl Serving {
         self.driver.end_mut().close(reason);
     }
 
-    /// Parks until the peer publishes, or makes room for owed answers.
+    /// Parks until the peer publishes, or makes room for pending answers.
     pub fn park(&mut self) -> Step {
         let armed = self.driver.arm().expect("no violation");
         if armed == Armed::Moved { Step::Again } else { Step::Parked(None) }

@@ -50,7 +50,7 @@ pub enum Passed {
 /// How far [`ServeMachine::flush`] got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// No answer is owed any more.
+    /// No answer is pending any more.
     Done,
     /// The next answer waits for the peer to take some.
     Blocked,
@@ -234,7 +234,7 @@ impl ServeMachine {
         Ok(())
     }
 
-    /// Writes the owed answers for which there is room. `pass` passes the memory of one that
+    /// Writes the pending answers for which there is room. `pass` passes the memory of one that
     /// [`ServeMachine::respond_attached`] kept; `note` gets the id of each written answer and the position at which it
     /// ends.
     ///
@@ -289,12 +289,12 @@ impl ServeMachine {
         Ok(Flushed::Done)
     }
 
-    /// Drops the owed answers to a peer that is gone and will not make room for them.
+    /// Drops the pending answers to a peer that is gone and will not make room for them.
     pub fn forget_answers(&mut self) {
         self.pending.clear();
     }
 
-    /// Drops the payload of the first owed answer, whose status becomes [`Status::Short`].
+    /// Drops the payload of the first pending answer, whose status becomes [`Status::Short`].
     pub fn cut_first(&mut self) {
         if let Some(answer) = self.pending.front_mut() {
             self.counts.errors += answer.cut(Status::Short);

@@ -1,4 +1,4 @@
-//! The serving end of a session: takes requests and owes answers.
+//! The serving end of a session: takes requests and answers them.
 
 mod answers;
 mod counts;

@@ -49,7 +49,7 @@ fn answers_that_met_a_full_lane_arrive() {
     });
 }
 
-/// Unbounded; 3 answers of 32 fill the server's lane of 128 bytes, a fourth is owed. The client takes the three by either
+/// Unbounded; 3 answers of 32 fill the server's lane of 128 bytes, a fourth is pending. The client takes the three by either
 /// path and never parks: it checks for a server that waits when a quarter is due.
 #[test]
 fn a_client_that_never_parks_wakes_a_server_that_waits_for_room() {
@@ -71,7 +71,7 @@ fn a_client_that_never_parks_wakes_a_server_that_waits_for_room() {
     }
 }
 
-/// Unbounded; a large answer and eight empty ones fill the server's lane of 256 bytes, four more are owed and
+/// Unbounded; a large answer and eight empty ones fill the server's lane of 256 bytes, four more are pending and
 /// are written, as soon as there is room, over the large one, which the client copies meanwhile. (It is
 /// larger than the reserve, which would hide that its room came back too early.)
 #[test]

@@ -459,7 +459,7 @@ impl ServerSession {
         Instant::from_nanos(self.link().peer().load(Word::RungAt, Ordering::Relaxed))
     }
 
-    /// Returns whether nothing is owed to the client any more.
+    /// Returns whether no answer to the client is pending.
     pub(super) fn is_drained(&self) -> bool {
         self.driver.counts().in_flight() == 0 && !self.driver.is_blocked()
     }

@@ -20,7 +20,7 @@ fn header(kind: Kind, id: u64, len: u32) -> Header {
     Header::new(kind, Status::Ok, id, len)
 }
 
-/// The server reads no requests while it owes answers, and validated nothing: it took the false Head for work, for
+/// The server reads no requests while answers are pending, and validated nothing: it took the false Head for work, for
 /// ever.
 #[test]
 fn a_violation_while_answers_are_not_read_is_noticed() {

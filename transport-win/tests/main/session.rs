@@ -151,7 +151,7 @@ fn serve(link: Link) {
     let mut buffer = Vec::new();
     loop {
         driver.end().disarm();
-        // What is owed first: with room for it, more is taken.
+        // Pending answers first: with room for it, more is taken.
         loop {
             driver.flush().unwrap();
             if driver.is_blocked() {
