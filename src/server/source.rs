@@ -3,10 +3,10 @@
 pub(super) enum Source {
     Bell,
     Listener(usize),
-    Socket(Place),
-    Doorbell(Place),
+    Socket(SlotKey),
+    Doorbell(SlotKey),
     /// The process of one session.
-    Process(Place),
+    Process(SlotKey),
     /// A process of any number of sessions, by pid.
     Peer(u32),
     /// The directory of the endpoints.
@@ -15,13 +15,13 @@ pub(super) enum Source {
 
 /// A slot and the session in it: a late event for a session that is over does not match the slot's next session.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlotKey {
     pub(super) slot: usize,
     /// The low 32 bits of the session's number.
     session: u32,
 }
 
-impl Place {
+impl SlotKey {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is meant")]
     pub(super) fn new(slot: usize, session: u64) -> Self {
         Self { slot, session: session as u32 }
@@ -34,9 +34,9 @@ impl Source {
         let (kind, at, session) = match self {
             Self::Bell => (0, 0, 0),
             Self::Listener(at) => (1, at, 0),
-            Self::Socket(place) => (2, place.slot, place.session),
-            Self::Doorbell(place) => (3, place.slot, place.session),
-            Self::Process(place) => (4, place.slot, place.session),
+            Self::Socket(key) => (2, key.slot, key.session),
+            Self::Doorbell(key) => (3, key.slot, key.session),
+            Self::Process(key) => (4, key.slot, key.session),
             Self::Peer(pid) => (5, 0, pid),
             Self::RunDir => (6, 0, 0),
         };
@@ -45,14 +45,14 @@ impl Source {
 
     pub(super) fn parse(token: u64) -> Option<Self> {
         let slot = usize::try_from(token >> 3 & 0x1fff_ffff).ok()?;
-        let place = Place::new(slot, token >> 32);
+        let key = SlotKey::new(slot, token >> 32);
         Some(match token & 7 {
             0 => Self::Bell,
             1 => Self::Listener(slot),
-            2 => Self::Socket(place),
-            3 => Self::Doorbell(place),
-            4 => Self::Process(place),
-            5 => Self::Peer(place.session),
+            2 => Self::Socket(key),
+            3 => Self::Doorbell(key),
+            4 => Self::Process(key),
+            5 => Self::Peer(key.session),
             6 => Self::RunDir,
             _ => return None,
         })

@@ -10,7 +10,7 @@ use super::clients::Clients;
 use super::{Reactor, Slot};
 use crate::server::outbox::Outbox;
 use crate::server::session::Schedule;
-use crate::server::source::Place;
+use crate::server::source::SlotKey;
 use crate::transport::{Os, prelude::*};
 
 /// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
@@ -120,8 +120,8 @@ impl Reactor {
     /// Flushes counters and shrinks lanes that have been oversized for long, for some of the active sessions at a time.
     /// An idle session costs nothing, and keeps its lane until it is used or trimmed.
     pub(super) fn maintain_some(&mut self, now: Instant) {
-        for place in self.clients.next_active_batch() {
-            let Some(slot) = self.clients.active_at(place) else { return };
+        for key in self.clients.next_active_batch() {
+            let Some(slot) = self.clients.active_at(key) else { return };
             self.flush_stats(slot);
             if let Some(session) = self.session(slot) {
                 session.end_mut().shrink_idle(now);
@@ -130,11 +130,11 @@ impl Reactor {
     }
 
     /// Schedules the retry of a session that waits for descriptors or memory, or whose channel is not polled.
-    pub(super) fn retry_later(&mut self, place: Place, retry_after: Duration) {
-        if let Some(entry) = self.slots.get_mut(place.slot) {
+    pub(super) fn retry_later(&mut self, key: SlotKey, retry_after: Duration) {
+        if let Some(entry) = self.slots.get_mut(key.slot) {
             if !std::mem::replace(&mut entry.is_retried, true) {
                 let due = aligned(Os::now().after(retry_after), retry_after);
-                self.retries.push((due, place));
+                self.retries.push((due, key));
                 self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
             }
         }
@@ -146,11 +146,11 @@ impl Reactor {
             std::mem::take(&mut self.retries).into_iter().partition(|&(due, _)| due <= now);
         let next = rest.iter().map(|&(due, _)| due).min();
         (self.retries, self.retry_at) = (rest, next.map(|due| due.max(now.after(RETRY_AFTER))));
-        for (_, place) in due {
-            if self.is_current(place) {
-                if let Some(entry) = self.slots.get_mut(place.slot) {
+        for (_, key) in due {
+            if self.is_current(key) {
+                if let Some(entry) = self.slots.get_mut(key.slot) {
                     entry.is_retried = false;
-                    self.mark_ready(place);
+                    self.mark_ready(key);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use slab::Slab;
 
 use crate::server::handler::Caller;
-use crate::server::source::Place;
+use crate::server::source::SlotKey;
 use crate::transport::peer::User;
 
 /// Sessions maintained at a time.
@@ -54,7 +54,7 @@ struct Client {
     active: Vec<usize>,
     next: usize,
     /// Its connections whose channels have an event.
-    ready: VecDeque<Place>,
+    ready: VecDeque<SlotKey>,
     is_busy: bool,
 }
 
@@ -114,9 +114,9 @@ impl Clients {
     }
 
     /// Notes an event on the channel of one of the client's connections.
-    pub(super) fn mark_ready(&mut self, at: usize, place: Place) {
+    pub(super) fn mark_ready(&mut self, at: usize, key: SlotKey) {
         if let Some(client) = self.all.get_mut(at) {
-            client.ready.push_back(place);
+            client.ready.push_back(key);
             self.make_busy(at);
         }
     }
@@ -165,7 +165,7 @@ impl Clients {
     }
 
     /// Returns the client's next connection with an event on its channel.
-    pub(super) fn next_ready(&mut self, at: usize) -> Option<Place> {
+    pub(super) fn next_ready(&mut self, at: usize) -> Option<SlotKey> {
         self.all.get_mut(at)?.ready.pop_front()
     }
 
@@ -283,14 +283,14 @@ mod tests {
         assert_eq!(next_two(&mut clients), [many, many]);
         assert_eq!(clients.next().unwrap().client, many);
         assert!(!clients.is_contended());
-        let place = Place::new(100, 1);
-        clients.mark_ready(one, place);
+        let key = SlotKey::new(100, 1);
+        clients.mark_ready(one, key);
         assert!(clients.is_contended());
         assert_eq!(
             clients.next(),
             Some(Busy { client: one, user: User::own(), ready: 1, active: 0 })
         );
-        assert!(clients.next_ready(one) == Some(place) && clients.next_ready(one).is_none());
+        assert!(clients.next_ready(one) == Some(key) && clients.next_ready(one).is_none());
         clients.leave(one);
         assert_eq!(next_two(&mut clients), [many, many]);
     }
@@ -301,7 +301,7 @@ mod tests {
         let other = clients.join(&caller(3));
         assert_eq!(next_two(&mut clients), [many, one]);
         let ready = |clients: &mut Clients| {
-            clients.mark_ready(other, Place::new(200, 1));
+            clients.mark_ready(other, SlotKey::new(200, 1));
             let Busy { client, .. } = clients.next().unwrap();
             if client == other {
                 assert!(clients.next_ready(other).is_some());

@@ -76,17 +76,16 @@ impl Reactor {
     fn note_departures(&mut self, events: &Events) {
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
-                Some(Source::Socket(place) | Source::Process(place)) if !self.is_current(place) => {
-                }
-                Some(Source::Socket(place)) if readable && self.session(place.slot).is_some() => {
-                    self.on_socket(place);
+                Some(Source::Socket(key) | Source::Process(key)) if !self.is_current(key) => {}
+                Some(Source::Socket(key)) if readable && self.session(key.slot).is_some() => {
+                    self.on_socket(key);
                 }
                 #[cfg(feature = "netipc")]
-                Some(Source::Socket(place)) if !hung_up => {
-                    self.mute_netipc(place);
+                Some(Source::Socket(key)) if !hung_up => {
+                    self.mute_netipc(key);
                 }
-                Some(Source::Socket(place)) if hung_up => self.peer_gone(place.slot),
-                Some(Source::Process(place)) => self.peer_gone(place.slot),
+                Some(Source::Socket(key)) if hung_up => self.peer_gone(key.slot),
+                Some(Source::Process(key)) => self.peer_gone(key.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 _ => {}
             }

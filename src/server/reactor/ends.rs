@@ -53,7 +53,7 @@ impl Reactor {
             }
             Some(_) => {}
         }
-        let Slot { place, client, is_watched_for_stall, state, .. } = self.slots.remove(slot);
+        let Slot { key, client, is_watched_for_stall, state, .. } = self.slots.remove(slot);
         if let Some(user) = self.clients.user(client) {
             self.reap_for(user);
         }
@@ -63,7 +63,7 @@ impl Reactor {
         }
         self.clients.leave(client);
         if is_watched_for_stall {
-            self.stall_watched.retain(|other| *other != place);
+            self.stall_watched.retain(|other| *other != key);
         }
         let (reason, cause) = match why {
             EndReason::Closed(_) | EndReason::Gone => (CloseReason::Normal, None),
@@ -73,7 +73,7 @@ impl Reactor {
             }
             EndReason::Stalled => (CloseReason::Stalled, Some(IncidentCause::Stalled)),
         };
-        self.leave_process(place, session.caller.pid);
+        self.leave_process(key, session.caller.pid);
         self.workers.withdraw_all(slot);
         self.tasks.withdraw_all(slot);
         self.close(*session, reason, cause);

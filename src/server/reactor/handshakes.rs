@@ -15,7 +15,7 @@ use crate::ServerStats;
 use crate::server::handler::Handler;
 use crate::server::handshake::{PendingHandshake, Progress};
 use crate::server::session::ServerSession;
-use crate::server::source::{Place, Source};
+use crate::server::source::{SlotKey, Source};
 use crate::server::watch::Watch;
 use crate::transport::poll::{Events, Trigger};
 use crate::transport::{Os, prelude::*};
@@ -34,10 +34,10 @@ const GRACE_OF_SILENT: Duration = Duration::from_millis(10);
 /// first.
 pub(super) struct Handshakes {
     /// Includes those that have meanwhile completed the handshake or been rejected.
-    order: VecDeque<(Instant, Place)>,
+    order: VecDeque<(Instant, SlotKey)>,
     /// Those of users that open sessions too fast, by when their handshakes begin and by session number. Until then,
     /// their channels are not polled.
-    delayed: BTreeMap<(Instant, u64), Place>,
+    delayed: BTreeMap<(Instant, u64), SlotKey>,
     count: usize,
     /// Whether a client was sent WELCOME since this thread last slept: it is awake, and maps what it got.
     is_expecting: bool,
@@ -64,9 +64,9 @@ impl Reactor {
         let client = self.clients.join(&caller);
         let (session, begins, now) = (handshake.session, handshake.begins, Os::now());
         let entry = self.slots.vacant_entry();
-        let place = Place::new(entry.key(), session);
+        let key = SlotKey::new(entry.key(), session);
         entry.insert(Slot {
-            place,
+            key,
             listener,
             client,
             is_ready: false,
@@ -76,26 +76,26 @@ impl Reactor {
             is_watched_for_stall: false,
             state: SlotState::Handshake(Box::new(handshake)),
         });
-        self.handshakes.order.push_back((now, place));
+        self.handshakes.order.push_back((now, key));
         self.handshakes.count += 1;
         if begins > now {
-            self.handshakes.delayed.insert((begins, session), place);
-        } else if self.poll_handshake(place) {
-            self.on_socket(place);
+            self.handshakes.delayed.insert((begins, session), key);
+        } else if self.poll_handshake(key) {
+            self.on_socket(key);
         }
     }
 
     /// Polls the channel of a connection in the handshake from now on; returns false if that is impossible.
-    fn poll_handshake(&mut self, place: Place) -> bool {
-        let Some(Slot { state: SlotState::Handshake(handshake), .. }) = self.slots.get(place.slot)
+    fn poll_handshake(&mut self, key: SlotKey) -> bool {
+        let Some(Slot { state: SlotState::Handshake(handshake), .. }) = self.slots.get(key.slot)
         else {
             return false;
         };
-        let (channel, source) = (handshake.arrived(), Source::Socket(place));
+        let (channel, source) = (handshake.arrived(), Source::Socket(key));
         let is_added = watch(&mut self.poller, channel, source, Trigger::Level).is_ok();
         if !is_added {
             let reason = "the provider cannot watch another client";
-            self.reject_handshake(place, RefuseCode::Resources, reason);
+            self.reject_handshake(key, RefuseCode::Resources, reason);
         }
         is_added
     }
@@ -106,18 +106,18 @@ impl Reactor {
             if first.key().0 > now {
                 break;
             }
-            let place = first.remove();
-            if self.is_in_handshake(place) && self.poll_handshake(place) {
-                self.mark_ready(place);
+            let key = first.remove();
+            if self.is_in_handshake(key) && self.poll_handshake(key) {
+                self.mark_ready(key);
             }
         }
     }
 
     /// Returns the connection that has been in the handshake for longest, and since when.
-    fn longest_arriving(&mut self) -> Option<(Instant, Place)> {
-        while let Some(&(since, place)) = self.handshakes.order.front() {
-            if self.is_in_handshake(place) {
-                return Some((since, place));
+    fn longest_arriving(&mut self) -> Option<(Instant, SlotKey)> {
+        while let Some(&(since, key)) = self.handshakes.order.front() {
+            if self.is_in_handshake(key) {
+                return Some((since, key));
             }
             self.handshakes.order.pop_front();
         }
@@ -126,27 +126,27 @@ impl Reactor {
 
     /// Returns the oldest connection in the handshake of the client that has the most of them, and until when it keeps its
     /// place: so a client with many connections loses a place, not one with a single connection.
-    fn oldest_of_largest_client(&mut self) -> Option<(Instant, Place)> {
-        let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
-        for &(since, place) in &self.handshakes.order {
-            if self.is_in_handshake(place) {
-                if let Some(entry) = self.slots.get(place.slot) {
-                    counts.entry(entry.client).or_insert((0, since, place)).0 += 1;
+    fn oldest_of_largest_client(&mut self) -> Option<(Instant, SlotKey)> {
+        let mut counts = HashMap::<usize, (usize, Instant, SlotKey)>::new();
+        for &(since, key) in &self.handshakes.order {
+            if self.is_in_handshake(key) {
+                if let Some(entry) = self.slots.get(key.slot) {
+                    counts.entry(entry.client).or_insert((0, since, key)).0 += 1;
                 }
             }
         }
         let most = counts.into_values().max_by_key(|(count, ..)| *count);
-        let (count, since, place) = most?;
-        let slot = self.slots.get(place.slot)?;
+        let (count, since, key) = most?;
+        let slot = self.slots.get(key.slot)?;
         let is_silent = matches!(&slot.state, SlotState::Handshake(open) if open.is_silent());
         let many = count >= MAX_HANDSHAKES / 4;
         let grace = if many && is_silent { GRACE_OF_SILENT } else { GRACE };
-        Some((since.after(grace), place))
+        Some((since.after(grace), key))
     }
 
-    fn is_in_handshake(&self, place: Place) -> bool {
-        let entry = self.slots.get(place.slot);
-        self.is_current(place) && matches!(entry, Some(Slot { state: SlotState::Handshake(_), .. }))
+    fn is_in_handshake(&self, key: SlotKey) -> bool {
+        let entry = self.slots.get(key.slot);
+        self.is_current(key) && matches!(entry, Some(Slot { state: SlotState::Handshake(_), .. }))
     }
 
     /// Returns when connections can be accepted again, if too many are in the handshake now. Newcomers wait at the
@@ -155,20 +155,20 @@ impl Reactor {
         if self.handshakes.count < MAX_HANDSHAKES {
             return None;
         }
-        let (until, place) = self.oldest_of_largest_client()?;
+        let (until, key) = self.oldest_of_largest_client()?;
         if now < until {
             return Some(until);
         }
         let reason = "too many clients are in the handshake: try again";
-        self.reject_handshake(place, RefuseCode::Quota, reason);
+        self.reject_handshake(key, RefuseCode::Quota, reason);
         None
     }
 
-    fn reject_handshake(&mut self, place: Place, code: RefuseCode, reason: &str) {
-        let Some(entry) = self.slots.get_mut(place.slot) else { return };
+    fn reject_handshake(&mut self, key: SlotKey, code: RefuseCode, reason: &str) {
+        let Some(entry) = self.slots.get_mut(key.slot) else { return };
         let state = std::mem::replace(&mut entry.state, SlotState::Gone);
         if let SlotState::Handshake(handshake) = state {
-            self.reject_at(place.slot, *handshake.refuse(&Refuse::new(code, reason)));
+            self.reject_at(key.slot, *handshake.refuse(&Refuse::new(code, reason)));
         }
         self.handshake_ended();
     }
@@ -246,7 +246,7 @@ impl Reactor {
     fn open(&mut self, slot: usize) {
         let poller = &mut self.poller;
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        let place = entry.place;
+        let key = entry.key;
         let listener = self.listeners.get(entry.listener);
         let Some(session) = entry.session() else { return };
         let link = session.link();
@@ -254,11 +254,11 @@ impl Reactor {
             listener.store.watchers().join(link);
         }
         let watched = link.event().map_or(Ok(()), |event| {
-            watch(poller, event.as_object(), Source::Doorbell(place), Trigger::Edge)
+            watch(poller, event.as_object(), Source::Doorbell(key), Trigger::Edge)
         });
         let watched = watched.and_then(|()| match link.process() {
             Some(process) => {
-                watch(poller, process.as_object(), Source::Process(place), Trigger::Level)
+                watch(poller, process.as_object(), Source::Process(key), Trigger::Level)
             }
             None => Ok(()),
         });
@@ -280,12 +280,12 @@ impl Reactor {
 
     pub(super) fn expire_handshakes(&mut self, now: Instant) {
         let timeout = self.config.handshake_timeout;
-        while let Some((since, place)) = self.longest_arriving() {
+        while let Some((since, key)) = self.longest_arriving() {
             if now < since.after(timeout) {
                 break;
             }
             let reason = "the handshake was not finished in time";
-            self.reject_handshake(place, RefuseCode::Protocol, reason);
+            self.reject_handshake(key, RefuseCode::Protocol, reason);
         }
     }
 }

@@ -34,7 +34,7 @@ use super::netipc::NetipcSession;
 use super::outbox::{FinishedJob, Outbox};
 use super::quotas::Quotas;
 use super::session::{Schedule, Scratch, ServerSession, TurnContext};
-use super::source::{Place, Source};
+use super::source::{SlotKey, Source};
 use super::tasks::Tasks;
 use super::workers::Workers;
 use super::{Listener, ServerConfig, Shared, system};
@@ -87,12 +87,12 @@ pub(super) struct Reactor {
     /// Whether the last attempt to accept failed.
     cannot_accept: bool,
     /// Sessions that are paused, or whose channels are muted, each with the time of its retry.
-    retries: Vec<(Instant, Place)>,
+    retries: Vec<(Instant, SlotKey)>,
     /// Whether a client was rung since the descriptors were last polled.
     has_rung: bool,
     retry_at: Option<Instant>,
     /// Sessions whose clients may be stalled, and when to check them.
-    stall_watched: Vec<Place>,
+    stall_watched: Vec<SlotKey>,
     stall_check_at: Option<Instant>,
     #[cfg(feature = "netipc")]
     netipc: netipc::Netipc,
@@ -106,7 +106,7 @@ pub(super) struct Reactor {
 /// One connection.
 struct Slot {
     /// Where it is, and the number of its session.
-    place: Place,
+    key: SlotKey,
     listener: usize,
     /// The index of its client in [`Clients`].
     client: usize,
@@ -286,8 +286,8 @@ impl Reactor {
                 }
             }
             if ready > 0 {
-                if let Some(place) = self.clients.next_ready(client) {
-                    self.on_socket(place);
+                if let Some(key) = self.clients.next_ready(client) {
+                    self.on_socket(key);
                     work += 1;
                     self.poll_budget.count_slow(&self.clients);
                 }
@@ -359,10 +359,10 @@ impl Reactor {
             return Ok(0);
         }
         if session.is_paused() {
-            let (place, client) = (Place::new(slot, session.caller.session), session.client);
+            let (key, client) = (SlotKey::new(slot, session.caller.session), session.client);
             self.flush_stats(slot);
             self.clients.deactivate(client, slot);
-            self.retry_later(place, active::RETRY_AFTER);
+            self.retry_later(key, active::RETRY_AFTER);
         }
         Ok(work)
     }
@@ -398,22 +398,22 @@ impl Reactor {
             match Source::parse(token) {
                 Some(Source::Bell) => self.wake_subscribers(),
                 Some(Source::Listener(at)) => self.await_at(at),
-                Some(Source::Doorbell(place)) if self.is_current(place) => {
-                    first = first.or(Some(place.slot));
-                    self.activate(place.slot);
+                Some(Source::Doorbell(key)) if self.is_current(key) => {
+                    first = first.or(Some(key.slot));
+                    self.activate(key.slot);
                 }
                 // A muted channel that hangs up has ended; the others are read to their end first.
-                Some(Source::Socket(place)) if self.is_current(place) && hung_up && !readable => {
-                    self.peer_gone(place.slot);
+                Some(Source::Socket(key)) if self.is_current(key) && hung_up && !readable => {
+                    self.peer_gone(key.slot);
                 }
-                Some(Source::Socket(place)) if self.is_current(place) => {
-                    self.mark_ready(place);
-                    if first.is_none() && self.session(place.slot).is_some() {
-                        first = Some(place.slot);
+                Some(Source::Socket(key)) if self.is_current(key) => {
+                    self.mark_ready(key);
+                    if first.is_none() && self.session(key.slot).is_some() {
+                        first = Some(key.slot);
                     }
                 }
-                Some(Source::Process(place)) if self.is_current(place) => {
-                    self.peer_gone(place.slot);
+                Some(Source::Process(key)) if self.is_current(key) => {
+                    self.peer_gone(key.slot);
                 }
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 Some(Source::RunDir) => self.recheck_endpoints(),
@@ -424,8 +424,8 @@ impl Reactor {
         first
     }
 
-    fn is_current(&self, place: Place) -> bool {
-        self.slots.get(place.slot).is_some_and(|entry| entry.place == place)
+    fn is_current(&self, key: SlotKey) -> bool {
+        self.slots.get(key.slot).is_some_and(|entry| entry.key == key)
     }
 
     /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.
@@ -440,8 +440,8 @@ impl Reactor {
             #[cfg(feature = "netipc")]
             self.answer_netipc(&done);
             // The slot may belong to another client by now.
-            let place = Place::new(slot, done.session);
-            let entry = self.slots.get_mut(slot).filter(|entry| entry.place == place);
+            let key = SlotKey::new(slot, done.session);
+            let entry = self.slots.get_mut(slot).filter(|entry| entry.key == key);
             let session = entry.and_then(Slot::session);
             match session.map(|session| session.answer(&mut done, &self.workers)) {
                 Some(Ok(())) => self.activate(slot),

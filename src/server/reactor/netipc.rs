@@ -15,7 +15,7 @@ use crate::server::handshake::{FailedHandshake, PendingHandshake};
 use crate::server::incidents::IncidentCause;
 use crate::server::netipc::{Flushed, NetipcSession, newest_payload};
 use crate::server::outbox::FinishedJob;
-use crate::server::source::{Place, Source};
+use crate::server::source::{SlotKey, Source};
 use crate::server::workers::{JOB, Job, JobPayload};
 use crate::transport::memory::OverQuota;
 use crate::transport::pass::ReceiveError;
@@ -89,20 +89,20 @@ impl Reactor {
     }
 
     /// Takes what has come, answers it, and sends what the client has room for.
-    pub(super) fn turn_netipc(&mut self, place: Place) {
+    pub(super) fn turn_netipc(&mut self, key: SlotKey) {
         let began = Os::now();
-        let step = self.with_netipc(place, |reactor, session| {
+        let step = self.with_netipc(key, |reactor, session| {
             loop {
-                match reactor.step_netipc(place, session) {
+                match reactor.step_netipc(key, session) {
                     Step::More if Os::now().since(began) < LONGEST_SHARE => {}
                     step => return step,
                 }
             }
         });
         match step {
-            Some(Step::More) => self.mark_ready(place),
-            Some(Step::Wait) => self.watch_for_stall(place.slot, Os::now()),
-            Some(Step::End(cause)) => self.end_netipc(place.slot, cause),
+            Some(Step::More) => self.mark_ready(key),
+            Some(Step::Wait) => self.watch_for_stall(key.slot, Os::now()),
+            Some(Step::End(cause)) => self.end_netipc(key.slot, cause),
             None => {}
         }
     }
@@ -110,10 +110,10 @@ impl Reactor {
     /// Runs something with a session, which is out of its slot meanwhile. `None` if it is not there.
     fn with_netipc<T>(
         &mut self,
-        place: Place,
+        key: SlotKey,
         run: impl FnOnce(&mut Self, &mut NetipcSession) -> T,
     ) -> Option<T> {
-        let entry = self.slots.get_mut(place.slot).filter(|entry| entry.place == place)?;
+        let entry = self.slots.get_mut(key.slot).filter(|entry| entry.key == key)?;
         let mut session = match std::mem::replace(&mut entry.state, SlotState::Gone) {
             SlotState::Netipc(session) => session,
             other => {
@@ -122,19 +122,19 @@ impl Reactor {
             }
         };
         let done = run(self, &mut session);
-        self.slots.get_mut(place.slot)?.state = SlotState::Netipc(session);
+        self.slots.get_mut(key.slot)?.state = SlotState::Netipc(session);
         Some(done)
     }
 
-    fn step_netipc(&mut self, place: Place, session: &mut NetipcSession) -> Step {
+    fn step_netipc(&mut self, key: SlotKey, session: &mut NetipcSession) -> Step {
         let (now, netipc) = (Os::now(), &mut self.netipc);
         match session.flush(&mut netipc.sent, now) {
             Flushed::Gone => return Step::End(None),
             Flushed::More => return Step::More,
-            Flushed::Blocked => return self.poll_netipc(place, session, (false, true)),
+            Flushed::Blocked => return self.poll_netipc(key, session, (false, true)),
             Flushed::All if session.machine.is_over() => return Step::End(None),
             Flushed::All if session.machine.is_handling() => {
-                return self.poll_netipc(place, session, (false, false));
+                return self.poll_netipc(key, session, (false, false));
             }
             Flushed::All => {}
         }
@@ -142,7 +142,7 @@ impl Reactor {
         let received = match session.channel.receive(&mut netipc.received, 0) {
             Ok(received) => netipc.received.get(..received.len).unwrap_or_default(),
             Err(ReceiveError::WouldBlock) => {
-                return self.poll_netipc(place, session, (true, false));
+                return self.poll_netipc(key, session, (true, false));
             }
             // Gone, or a datagram that no client of netipc sends: too long, or with descriptors.
             Err(_) => return Step::End(None),
@@ -152,7 +152,7 @@ impl Reactor {
                 Ok(()) => Step::More,
                 Err(over) => Step::End(Some(IncidentCause::over_quota(&over))),
             },
-            Ok(Some(request)) => self.handle_netipc(place.slot, session, request),
+            Ok(Some(request)) => self.handle_netipc(key.slot, session, request),
             Err(violation) => Step::End(Some(IncidentCause::NetipcViolation(violation))),
         }
     }
@@ -160,14 +160,14 @@ impl Reactor {
     /// Has the channel polled to read, to write, or only for its end.
     fn poll_netipc(
         &mut self,
-        place: Place,
+        key: SlotKey,
         session: &mut NetipcSession,
         interest: (bool, bool),
     ) -> Step {
         if std::mem::replace(&mut session.interest, interest) == interest {
             return Step::Wait;
         }
-        let token = Source::Socket(place).token();
+        let token = Source::Socket(key).token();
         let interest = Interest::exchange(interest.0, interest.1);
         match self.poller.modify(session.channel.arrived(), token, interest) {
             Ok(()) => Step::Wait,
@@ -176,10 +176,8 @@ impl Reactor {
     }
 
     /// Has the channel polled only for its end, and leaves on it what has come.
-    pub(super) fn mute_netipc(&mut self, place: Place) {
-        self.with_netipc(place, |reactor, session| {
-            reactor.poll_netipc(place, session, (false, false))
-        });
+    pub(super) fn mute_netipc(&mut self, key: SlotKey) {
+        self.with_netipc(key, |reactor, session| reactor.poll_netipc(key, session, (false, false)));
     }
 
     fn handle_netipc(
@@ -266,12 +264,12 @@ impl Reactor {
 
     /// Takes the answer of a worker or a task, if it is one to a client of netipc.
     pub(super) fn answer_netipc(&mut self, done: &FinishedJob) {
-        let place = Place::new(done.slot, done.session);
-        let answered = self.with_netipc(place, |reactor, session| {
+        let key = SlotKey::new(done.slot, done.session);
+        let answered = self.with_netipc(key, |reactor, session| {
             reactor.respond_netipc(session, ServerStats::default(), done.status, &done.answer)
         });
         if answered.is_some() {
-            self.mark_ready(place);
+            self.mark_ready(key);
         }
     }
 

@@ -39,7 +39,7 @@ impl Reactor {
             Some(Ok(StallStatus::CaughtUp)) | None => return,
         };
         entry.is_watched_for_stall = true;
-        self.stall_watched.push(entry.place);
+        self.stall_watched.push(entry.key);
         self.stall_check_at.get_or_insert(due);
     }
 
@@ -49,17 +49,17 @@ impl Reactor {
         self.stall_check_at = None;
         let Some(limit) = self.config.stall_timeout else { return };
         let mut next: Option<Instant> = None;
-        for place in std::mem::take(&mut self.stall_watched) {
-            let entry = self.slots.get_mut(place.slot).filter(|entry| entry.place == place);
+        for key in std::mem::take(&mut self.stall_watched) {
+            let entry = self.slots.get_mut(key.slot).filter(|entry| entry.key == key);
             let Some(entry) = entry else { continue };
             match entry.check_stalled(now, limit) {
                 Some(Ok(StallStatus::CaughtUp)) => entry.is_watched_for_stall = false,
                 Some(Ok(StallStatus::CheckAt(due))) => {
                     next = Some(next.map_or(due, |next| next.min(due)));
-                    self.stall_watched.push(place);
+                    self.stall_watched.push(key);
                 }
-                Some(Ok(StallStatus::Stalled)) => self.end(place.slot, EndReason::Stalled),
-                Some(Err(why)) => self.end(place.slot, why),
+                Some(Ok(StallStatus::Stalled)) => self.end(key.slot, EndReason::Stalled),
+                Some(Err(why)) => self.end(key.slot, why),
                 None => {}
             }
         }
