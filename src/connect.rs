@@ -138,7 +138,7 @@ impl Connecting {
             schema,
         };
         let machine = ClientHandshake::new(hello, Os::now().after(config.connect_timeout));
-        say(&channel, &machine.hello(), &[])?;
+        send(&channel, &machine.hello(), &[])?;
         // Made while the provider wakes up and makes its own, which takes as long.
         let made = LocalMemory::make(&hello)?;
         Ok(Self {
@@ -252,7 +252,7 @@ impl Connecting {
         let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         if let Some(attach) = self.machine.attach() {
-            say(&self.channel, &attach, &objects)?;
+            send(&self.channel, &attach, &objects)?;
         }
         let peer = PeerEnd { page, lane };
         self.mapped = Some(Mapped { own, peer, board, own_event: event, peer_event });
@@ -406,7 +406,11 @@ fn unverified(error: VerifyError) -> ConnectError {
 
 /// Sends a message. It is no error here if the provider has already refused and closed: its refusal can still be
 /// received.
-fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
+fn send(
+    channel: &Channel,
+    message: &Message,
+    objects: &[Borrowed<'_>],
+) -> Result<(), ConnectError> {
     match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),
         Err(error) => Err(system("send to the provider")(of_transport(error))),
