@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Threading::{
     WaitForMultipleObjects, WaitForThreadpoolWaitCallbacks,
 };
 
-pub use bellwire_shm::{Interest, PollEvent as Event, Trigger};
+pub use bellwire_shm::{Interest, PollEvent, Trigger};
 
 use crate::doorbell::Event as Bell;
 use crate::handle::{Access, duplicate};
@@ -235,8 +235,8 @@ impl Events {
     }
 
     /// Returns the events of the last wait.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        let event = |found: &Found| Event {
+    pub fn iter(&self) -> impl Iterator<Item = PollEvent> + '_ {
+        let event = |found: &Found| PollEvent {
             token: found.token,
             readable: true,
             writable: false,

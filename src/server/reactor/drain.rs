@@ -6,7 +6,7 @@ use bellwire_core::wire::{CloseReason, Refuse, RefuseCode};
 
 use super::{Reactor, Slot, SlotState};
 use crate::server::source::Source;
-use crate::transport::poll::{Event, Events};
+use crate::transport::poll::{Events, PollEvent};
 use crate::transport::{Os, prelude::*};
 
 /// How often the clock is read while draining.
@@ -74,7 +74,7 @@ impl Reactor {
 
     /// Notes which clients have left, and takes what else would end each sleep at once off their channels, or leaves it there.
     fn note_departures(&mut self, events: &Events) {
-        for Event { token, readable, hung_up, .. } in events.iter() {
+        for PollEvent { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
                 Some(Source::Socket(key) | Source::Process(key)) if !self.is_current(key) => {}
                 Some(Source::Socket(key)) if readable && self.session(key.slot).is_some() => {

@@ -42,7 +42,7 @@ use crate::ServeError;
 use crate::report::{Layout, ServerReport, StatsService};
 use crate::transport::object::Borrowed;
 use crate::transport::peer::User;
-use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
+use crate::transport::poll::{Events, Interest, PollEvent, Poller, Trigger};
 use crate::transport::{Os, prelude::*};
 use clients::{Busy, Clients};
 use handshakes::Handshakes;
@@ -394,7 +394,7 @@ impl Reactor {
     /// share.
     fn dispatch(&mut self, events: &Events) -> Option<usize> {
         let mut first = None;
-        for Event { token, readable, hung_up, .. } in events.iter() {
+        for PollEvent { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
                 Some(Source::Bell) => self.wake_subscribers(),
                 Some(Source::Listener(at)) => self.await_at(at),

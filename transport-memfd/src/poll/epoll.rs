@@ -10,7 +10,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::{Event, Events, Interest, Trigger};
+use super::{Events, Interest, PollEvent, Trigger};
 use crate::clock;
 
 pub(super) use rustix::event::epoll::Event as RawEvent;
@@ -159,9 +159,9 @@ fn flags(interest: Interest) -> EventFlags {
     flags
 }
 
-pub(super) fn event(raw: &RawEvent) -> Event {
+pub(super) fn event(raw: &RawEvent) -> PollEvent {
     let (flags, data) = (raw.flags, raw.data);
-    Event {
+    PollEvent {
         token: data.u64(),
         readable: flags.contains(EventFlags::IN),
         writable: flags.contains(EventFlags::OUT),

@@ -17,7 +17,7 @@ pub use epoll::Epoll;
 #[cfg(feature = "io-uring")]
 pub use uring::Uring;
 
-pub use bellwire_shm::{Interest, PollEvent as Event, Trigger};
+pub use bellwire_shm::{Interest, PollEvent, Trigger};
 
 use crate::Linux;
 use crate::clock;
@@ -44,7 +44,7 @@ pub struct Events {
     raw: Vec<epoll::RawEvent>,
     /// From io_uring, converted.
     #[cfg(feature = "io-uring")]
-    found: Vec<Event>,
+    found: Vec<PollEvent>,
     most: usize,
 }
 
@@ -59,7 +59,7 @@ impl Events {
     }
 
     /// Returns the events of the last wait.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = PollEvent> + '_ {
         let events = self.raw.iter().map(epoll::event);
         #[cfg(feature = "io-uring")]
         let events = events.chain(self.found.iter().copied());

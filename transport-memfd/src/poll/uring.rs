@@ -16,7 +16,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::{Event, Events, Interest, Trigger};
+use super::{Events, Interest, PollEvent, Trigger};
 use crate::clock;
 
 /// How many requests fit into the submission queue. More are submitted in several steps.
@@ -309,17 +309,17 @@ fn mask(interest: Interest) -> u32 {
 }
 
 /// Returns the event of a completion and whether to poll the descriptor again.
-fn event(token: u64, result: i32) -> (Option<Event>, bool) {
+fn event(token: u64, result: i32) -> (Option<PollEvent>, bool) {
     let Ok(bits) = u16::try_from(result) else {
         // Removed, or no memory at the moment: the descriptor's state is unknown.
         let again = [Errno::CANCELED, Errno::NOMEM, Errno::AGAIN]
             .iter()
             .any(|error| error.raw_os_error() == -result);
-        let failed = Event { token, readable: false, writable: false, hung_up: true };
+        let failed = PollEvent { token, readable: false, writable: false, hung_up: true };
         return (Some(failed).filter(|_| !again), again);
     };
     let flags = PollFlags::from_bits_retain(bits);
-    let ready = Event {
+    let ready = PollEvent {
         token,
         readable: flags.contains(PollFlags::IN),
         writable: flags.contains(PollFlags::OUT),

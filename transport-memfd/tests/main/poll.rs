@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire_core::{Backend, BackendStatus, Instant};
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::Eventfd;
-use bellwire_memfd::poll::{Event, Events, Interest, Poller, Trigger, wait_readable};
+use bellwire_memfd::poll::{Events, Interest, PollEvent, Poller, Trigger, wait_readable};
 use bellwire_memfd::prelude::*;
 use rustix::io::{Errno, read, write};
 use rustix::net::{SendFlags, send};
@@ -43,11 +43,11 @@ fn each(test: impl Fn(&mut Bench)) {
 
 impl Bench {
     /// What is ready now.
-    fn poll(&mut self) -> Vec<Event> {
+    fn poll(&mut self) -> Vec<PollEvent> {
         self.wait(Some(Duration::ZERO))
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Vec<Event> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Vec<PollEvent> {
         let count = self.poller.wait(&mut self.events, timeout).unwrap();
         let mut events: Vec<_> = self.events.iter().collect();
         assert_eq!(events.len(), count);
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     /// What is ready sooner or later.
-    fn one(&mut self) -> Event {
+    fn one(&mut self) -> PollEvent {
         let events = self.wait(Some(Duration::from_secs(60)));
         assert_eq!(events.len(), 1, "{events:?}");
         events[0]
@@ -332,7 +332,7 @@ fn the_end_of_a_process_is_reported_until_it_is_deleted() {
 #[test]
 fn thousands_of_events_at_once_are_all_reported_and_edges_only_once() {
     const MANY: usize = 3000;
-    let place = |event: &Event| usize::try_from(event.token).unwrap();
+    let place = |event: &PollEvent| usize::try_from(event.token).unwrap();
     each(|bench| {
         let bells: Vec<_> = (0..MANY).map(|_| Eventfd::create().unwrap()).collect();
         for (bell, token) in bells.iter().zip(0..) {
