@@ -203,7 +203,7 @@ pub use bellwire_derive::Message;
 #[cfg(feature = "derive")]
 pub use bellwire_derive::Service;
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
-pub use client::{Canceller, Client, State};
+pub use client::{Canceller, Client, ProviderState};
 pub use config::{ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};

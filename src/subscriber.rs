@@ -15,8 +15,8 @@ use crate::trace::delivery::{ReaderTrace, Transfer};
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
 use crate::{
-    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, Message, RunDir,
-    Session, State,
+    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, Message,
+    ProviderState, RunDir, Session,
 };
 
 /// Receives the events of `E`, each in order, or the exact count of those that it missed.
@@ -300,7 +300,7 @@ impl<E: Event> Subscriber<E> {
     }
 
     /// Returns the provider's state as last observed.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProviderState {
         self.client.state()
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Canceller, Client, Dynamic, Executed, Payload, Session, SessionStats, State,
+    CallError, Canceller, Client, Dynamic, Executed, Payload, ProviderState, Session, SessionStats,
 };
 
 use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
@@ -165,11 +165,11 @@ pub unsafe extern "C" fn bw_client_refresh(
     unsafe { run(error, refresh) }
 }
 
-fn report(found: &State, state: *mut c_int) -> Result<(), Failure> {
+fn report(found: &ProviderState, state: *mut c_int) -> Result<(), Failure> {
     let code = match found {
-        State::Absent => BW_STATE_ABSENT,
-        State::Connecting => BW_STATE_CONNECTING,
-        State::Ready => BW_STATE_READY,
+        ProviderState::Absent => BW_STATE_ABSENT,
+        ProviderState::Connecting => BW_STATE_CONNECTING,
+        ProviderState::Ready => BW_STATE_READY,
         _ => BW_STATE_FAILED,
     };
     // SAFETY: null, or writable as the callers' callers promise.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn bw_client_state(client: *mut bw_client, error: *mut bw_
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
         match client.client.state() {
-            State::Ready => Ok(()),
+            ProviderState::Ready => Ok(()),
             state => Err(of_state(&state)),
         }
     };
@@ -195,16 +195,18 @@ pub unsafe extern "C" fn bw_client_state(client: *mut bw_client, error: *mut bw_
     unsafe { run(error, state) }
 }
 
-fn of_state(state: &State) -> Failure {
+fn of_state(state: &ProviderState) -> Failure {
     use bellwire::ErrorKind;
     match state {
-        State::Refused { reason, .. } => Failure::of(ErrorKind::Refused, &**reason),
-        State::Failed { kind, reason } => Failure::of(*kind, &**reason),
-        State::Incompatible { .. } => Failure::of(
+        ProviderState::Refused { reason, .. } => Failure::of(ErrorKind::Refused, &**reason),
+        ProviderState::Failed { kind, reason } => Failure::of(*kind, &**reason),
+        ProviderState::Incompatible { .. } => Failure::of(
             ErrorKind::Incompatible,
             "the provider speaks another version of the protocol",
         ),
-        State::Connecting => Failure::of(ErrorKind::WouldBlock, "a session is being opened"),
+        ProviderState::Connecting => {
+            Failure::of(ErrorKind::WouldBlock, "a session is being opened")
+        }
         _ => Failure::of(ErrorKind::Absent, "nobody provides the service now: start its provider"),
     }
 }

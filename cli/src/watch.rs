@@ -4,7 +4,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Contract, Delivery, RunDir, ServiceName, Start, State, SubscribeError, Subscriber,
+    CallError, Contract, Delivery, ProviderState, RunDir, ServiceName, Start, SubscribeError,
+    Subscriber,
 };
 use serde_json::json;
 
@@ -73,10 +74,11 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
             Ok(None) if !has_reported && left != Some(delay) => {
                 let state = subscriber.state();
                 // A handshake may take longer, and be refused then.
-                has_reported = state != State::Connecting;
+                has_reported = state != ProviderState::Connecting;
                 let why = match state {
-                    State::Refused { reason, .. } | State::Failed { reason, .. } => reason.into(),
-                    State::Absent => format!("waiting for a provider of {}", args.service),
+                    ProviderState::Refused { reason, .. }
+                    | ProviderState::Failed { reason, .. } => reason.into(),
+                    ProviderState::Absent => format!("waiting for a provider of {}", args.service),
                     _ => continue,
                 };
                 writeln!(anstream::stderr(), "{WARN}{why}{WARN:#}")?;
@@ -113,17 +115,19 @@ fn print(delivery: &Delivery<Vec<u8>>, args: &Watch) -> Result<(), Failure> {
 }
 
 /// Why there was no event in time.
-fn nothing(run_dir: &RunDir, args: &Watch, state: &State) -> Failure {
+fn nothing(run_dir: &RunDir, args: &Watch, state: &ProviderState) -> Failure {
     let (service, dir) = (args.service, run_dir.path().display());
     match state {
-        State::Ready => Failure::new(Exit::Deadline, format!("no event of {service} in time")),
-        State::Refused { reason, .. } => {
+        ProviderState::Ready => {
+            Failure::new(Exit::Deadline, format!("no event of {service} in time"))
+        }
+        ProviderState::Refused { reason, .. } => {
             Failure::new(Exit::Refused, format!("the provider of {service} refused: {reason}"))
         }
-        State::Incompatible { .. } => {
+        ProviderState::Incompatible { .. } => {
             Failure::new(Exit::Refused, "no common protocol version".to_owned())
         }
-        State::Failed { kind, reason } => {
+        ProviderState::Failed { kind, reason } => {
             Failure::of_kind(*kind, format!("no session with the provider of {service}: {reason}"))
         }
         _ => Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))

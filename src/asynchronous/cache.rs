@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
-    ClientConfig, Contract, Current, Dynamic, RefreshError, Refreshed, RunDir, Snapshot,
-    SnapshotCache, State,
+    ClientConfig, Contract, Current, Dynamic, ProviderState, RefreshError, Refreshed, RunDir,
+    Snapshot, SnapshotCache,
 };
 
 /// A [`SnapshotCache`] for a task of a tokio runtime.
@@ -110,7 +110,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
     }
 
     /// Returns the provider's state as last observed.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProviderState {
         self.cache.state()
     }
 

@@ -14,7 +14,9 @@ use super::with_descriptor;
 use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::ready::Ready;
 use crate::transport::{Os, prelude::*};
-use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State};
+use crate::{
+    CallError, Client, ClientConfig, Contract, Dynamic, Executed, ProviderState, RunDir, Service,
+};
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
 ///
@@ -217,12 +219,12 @@ where
         waited.await.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))
     }
 
-    /// Returns the provider's state without waiting: [`State::Connecting`] while a session is being opened.
-    pub fn state(&self) -> State {
+    /// Returns the provider's state without waiting: [`ProviderState::Connecting`] while a session is being opened.
+    pub fn state(&self) -> ProviderState {
         if self.open_session().is_some() {
-            return State::Ready;
+            return ProviderState::Ready;
         }
-        self.opening.try_lock().map_or(State::Connecting, |client| client.state())
+        self.opening.try_lock().map_or(ProviderState::Connecting, |client| client.state())
     }
 
     /// Returns the session in which a request that failed so in `lost` is sent again; the error if it is not.

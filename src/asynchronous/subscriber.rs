@@ -5,7 +5,9 @@ use tokio::task::coop::poll_proceed;
 
 use super::wakeup::Wakeup;
 use super::with_descriptor;
-use crate::{ClientConfig, Delivery, Event, RunDir, Start, State, SubscribeError, Subscriber};
+use crate::{
+    ClientConfig, Delivery, Event, ProviderState, RunDir, Start, SubscribeError, Subscriber,
+};
 
 /// A [`Subscriber`] for a task of a tokio runtime.
 ///
@@ -76,7 +78,7 @@ impl<E: Event> AsyncSubscriber<E> {
     }
 
     /// Returns the provider's state as last observed.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProviderState {
         self.subscriber.state()
     }
 

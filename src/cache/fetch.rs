@@ -10,7 +10,7 @@ use super::{RefreshError, Refreshed, SnapshotCache};
 use crate::publisher::Snapshot;
 use crate::trace::delivery::Transfer;
 use crate::transport::{Os, prelude::*};
-use crate::{CallError, Malformed, Session, State};
+use crate::{CallError, Malformed, ProviderState, Session};
 
 /// A reader that is further behind takes the newest snapshot as a whole.
 const MAX_FOLLOWED: u64 = 16;
@@ -30,12 +30,12 @@ impl<T: Snapshot> SnapshotCache<T> {
             return taken;
         }
         let has_answer = self.client.session().is_some_and(|session| session.has_answer());
-        let state = if has_answer { State::Ready } else { self.client.refresh() };
-        if had_session && state != State::Ready {
+        let state = if has_answer { ProviderState::Ready } else { self.client.refresh() };
+        if had_session && state != ProviderState::Ready {
             // The provider died. Report it now: a process that dies slowly still accepts connections but never
             // answers.
             self.seen = None;
-            if state == State::Connecting {
+            if state == ProviderState::Connecting {
                 // A query of the state must now report the death, too, not a dying process that still accepts.
                 self.client.lost();
             }
@@ -43,7 +43,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
         let Some(session) = self.client.session() else {
             self.seen = None;
-            let is_connecting = state == State::Connecting;
+            let is_connecting = state == ProviderState::Connecting;
             return Ok(if is_connecting { Refreshed::Pending } else { Refreshed::Unavailable });
         };
         let generation = session.board().generation();

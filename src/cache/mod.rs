@@ -11,7 +11,7 @@ use crate::publisher::{Snapshot, longest};
 use crate::trace::delivery::ReaderTrace;
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
-use crate::{CallError, Canceller, Client, ClientConfig, Contract, Dynamic, RunDir, State};
+use crate::{CallError, Canceller, Client, ClientConfig, Contract, Dynamic, ProviderState, RunDir};
 pub use held::Current;
 use held::HeldSnapshot;
 pub(crate) use liveness::LivenessCheck;
@@ -263,9 +263,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Returns the provider's state as last observed.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProviderState {
         if let (Some(since), true) = (self.client.asked_since(), self.is_overdue()) {
-            return State::Unresponsive { waited: Os::now().since(since) };
+            return ProviderState::Unresponsive { waited: Os::now().since(since) };
         }
         self.client.state()
     }

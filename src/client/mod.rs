@@ -26,13 +26,13 @@ pub use cancel::Canceller;
 /// once per collection. [`Client::call`] connects by itself if it has to.
 ///
 /// ```
-/// use bellwire::{Client, State};
+/// use bellwire::{Client, ProviderState};
 #[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// assert_eq!(client.call(&41)?, 42);
 /// server.stop();
 /// assert!(client.call(&41).is_err());
-/// assert_ne!(client.refresh(), State::Ready);
+/// assert_ne!(client.refresh(), ProviderState::Ready);
 /// # Ok(())
 /// # }
 /// ```
@@ -59,13 +59,13 @@ pub struct Client<S: Service> {
 /// What a client knows about its provider.
 ///
 /// ```
-/// use bellwire::{Client, State};
+/// use bellwire::{Client, ProviderState};
 #[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// match client.refresh() {
-///     State::Ready => println!("{}", client.call(&41)?),
-///     State::Absent | State::Connecting => println!("later"),
-///     State::Refused { reason, .. } => println!("not us: {reason}"),
+///     ProviderState::Ready => println!("{}", client.call(&41)?),
+///     ProviderState::Absent | ProviderState::Connecting => println!("later"),
+///     ProviderState::Refused { reason, .. } => println!("not us: {reason}"),
 ///     other => println!("{other:?}"),
 /// }
 /// # Ok(())
@@ -73,7 +73,7 @@ pub struct Client<S: Service> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum State {
+pub enum ProviderState {
     /// No provider listens now.
     Absent,
     /// A session is being opened.
@@ -163,7 +163,7 @@ impl<S: Service> Client<S> {
 
     /// Advances the client as far as possible without blocking: connects if a retry is due, handles the provider's
     /// next handshake message, or notices that the provider is gone. An absent service is a state, not an error.
-    pub fn refresh(&mut self) -> State {
+    pub fn refresh(&mut self) -> ProviderState {
         if !self.is_owner_process() {
             return self.state();
         }
@@ -181,25 +181,25 @@ impl<S: Service> Client<S> {
     }
 
     /// Returns the state after the last step.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ProviderState {
         if !self.is_owner_process() {
             let (kind, reason) = (ErrorKind::Forked, CallError::Forked.to_string().into());
-            return State::Failed { kind, reason };
+            return ProviderState::Failed { kind, reason };
         }
         match &self.phase {
-            Phase::Ready(_) => State::Ready,
-            Phase::Connecting(_) => State::Connecting,
+            Phase::Ready(_) => ProviderState::Ready,
+            Phase::Connecting(_) => ProviderState::Connecting,
             Phase::Without(error) => match error.as_deref() {
                 // A provider that closes during the handshake is dying or stopping: the next listener is another process.
-                None | Some(ConnectError::Closed) => State::Absent,
+                None | Some(ConnectError::Closed) => ProviderState::Absent,
                 Some(ConnectError::Refused { code, reason }) => {
-                    State::Refused { code: *code, reason: reason.clone() }
+                    ProviderState::Refused { code: *code, reason: reason.clone() }
                 }
                 Some(ConnectError::Incompatible { ours, theirs }) => {
-                    State::Incompatible { ours: *ours, theirs: *theirs }
+                    ProviderState::Incompatible { ours: *ours, theirs: *theirs }
                 }
                 Some(error) => {
-                    State::Failed { kind: error.kind(), reason: error.to_string().into() }
+                    ProviderState::Failed { kind: error.kind(), reason: error.to_string().into() }
                 }
             },
         }
@@ -252,7 +252,7 @@ impl<S: Service> Client<S> {
         Ok(self.open_session().map(|session| session.answer_bytes(len)).unwrap_or_default())
     }
 
-    /// Returns the open session, for pipelined calls; `None` unless the state is [`State::Ready`].
+    /// Returns the open session, for pipelined calls; `None` unless the state is [`ProviderState::Ready`].
     pub fn session(&mut self) -> Option<&mut Session<S>> {
         match &mut self.phase {
             Phase::Ready(session) => Some(session),

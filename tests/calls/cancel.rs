@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ServerConfig, State};
+use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ProviderState, ServerConfig};
 
 use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::parked::once_parked;
@@ -61,7 +61,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     let error = client.call(&vec![1]).unwrap_err();
     assert!(matches!(error, CallError::Cancelled { executed: Executed::No }), "{error}");
     from_elsewhere.join().unwrap();
-    assert_eq!(client.refresh(), State::Connecting);
+    assert_eq!(client.refresh(), ProviderState::Connecting);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Two ends that know a service's types differently.
 
-use bellwire::{CallError, Client, ClientConfig, ErrorKind, Service, State, StatsClient, schema};
+use bellwire::{
+    CallError, Client, ClientConfig, ErrorKind, ProviderState, Service, StatsClient, schema,
+};
 
 use crate::support::test_server::{Dir, client_config, provide};
 
@@ -33,7 +35,7 @@ fn types_that_differ_are_noticed_before_the_first_message_and_named() {
     for fingerprint in [Small::SCHEMA, Large::SCHEMA] {
         assert!(reply.contains(&format!("{fingerprint:016x}")), "{reply}");
     }
-    assert!(matches!(large.state(), State::Refused { .. }));
+    assert!(matches!(large.state(), ProviderState::Refused { .. }));
     assert_eq!(Client::<Small>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
     assert_eq!(Client::<Unknown>::with_config(&dir.run_dir, client_config()).call(&7).unwrap(), 7);
     let service = Client::<Large>::SERVICE;

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, CloseReason, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed,
-    Server, ServerConfig, SnapshotCache, State, Status,
+    CallError, Client, CloseReason, ErrorKind, Executed, Geometry, LaneConfig, Limits,
+    ProviderState, Refreshed, Server, ServerConfig, SnapshotCache, Status,
 };
 
 use crate::support::guard::{TEST_TIMEOUT, scaled, until};
@@ -104,7 +104,7 @@ fn a_handler_may_stop_its_own_server() {
         *running.lock().unwrap() = Some(server.into_inner());
         let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
         assert_eq!(client.call(&vec![1]).unwrap(), [1], "{workers} workers");
-        until("nobody serves any more", || client.refresh() == State::Absent);
+        until("nobody serves any more", || client.refresh() == ProviderState::Absent);
     }
 }
 
@@ -154,5 +154,5 @@ fn a_server_that_is_dropped_stops() {
     let (server, _dir) = fixture.into_server();
     drop(server);
     assert!(!client.session().unwrap().is_alive());
-    assert_eq!(client.refresh(), State::Absent);
+    assert_eq!(client.refresh(), ProviderState::Absent);
 }

@@ -3,8 +3,8 @@
 mod wait;
 
 use bellwire::{
-    Delivery, Event, EventPublisher, RunDir, Server, ServerConfig, Start, State, SubscribeError,
-    Subscriber,
+    Delivery, Event, EventPublisher, ProviderState, RunDir, Server, ServerConfig, Start,
+    SubscribeError, Subscriber,
 };
 
 use crate::support::guard::{TEST_TIMEOUT, until};
@@ -62,7 +62,7 @@ impl Provider {
             assert_eq!(subscriber.try_next().unwrap(), None);
             subscriber.is_following()
         });
-        assert_eq!(subscriber.state(), State::Ready);
+        assert_eq!(subscriber.state(), ProviderState::Ready);
         subscriber
     }
 

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Delivery, Refreshed, Server, SnapshotCache, Start, State, SubscribeError, Subscriber,
+    CallError, Delivery, ProviderState, Refreshed, Server, SnapshotCache, Start, SubscribeError,
+    Subscriber,
 };
 
 use super::{News, Provider, next, subscriber, text};
@@ -59,7 +60,7 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
     let dir = Dir::new();
     let mut subscriber: Subscriber<News> = subscriber(&dir.run_dir, Start::Now);
     assert_eq!(subscriber.try_next().unwrap(), None);
-    assert_eq!(subscriber.state(), State::Absent);
+    assert_eq!(subscriber.state(), ProviderState::Absent);
     let provider = Provider::in_dir(dir);
     until("it finds the provider", || {
         assert_eq!(subscriber.try_next().unwrap(), None);
@@ -73,7 +74,7 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
     // What was published before the end is not lost.
     assert_eq!(next(&mut subscriber), 2);
     assert_eq!(subscriber.next(Some(Duration::from_millis(2))).unwrap(), None);
-    assert_ne!(subscriber.state(), State::Ready);
+    assert_ne!(subscriber.state(), ProviderState::Ready);
     let provider = Provider::in_dir(dir);
     provider.send(3, 10);
     assert_eq!(subscriber.next(Some(TEST_TIMEOUT)).unwrap(), Some(Delivery::Restarted));

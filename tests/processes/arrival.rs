@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{CallError, Client, Executed, State};
+use bellwire::{CallError, Client, Executed, ProviderState};
 
 use crate::support::child::Process;
 use crate::support::guard::{TEST_TIMEOUT, test_deadline};
@@ -72,7 +72,7 @@ fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
 fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     let dir = Dir::new();
     let mut client = client(&dir);
-    assert_eq!(client.refresh(), State::Absent);
+    assert_eq!(client.refresh(), ProviderState::Absent);
     let _server = Process::start("server", &dir.run_dir);
     let guard = Instant::now();
     loop {
@@ -80,7 +80,7 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
         if let Ok(fd) = client.as_arrival_fd() {
             assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap(), "no client is notified");
         }
-        if client.refresh() == State::Ready {
+        if client.refresh() == ProviderState::Ready {
             break;
         }
         assert!(guard.elapsed() < TEST_TIMEOUT, "no session");
@@ -93,11 +93,11 @@ fn an_event_loop_learns_of_each_start_of_a_provider() {
     let dir = Dir::new();
     let mut client = client(&dir);
     for round in 0..5 {
-        assert_eq!(client.refresh(), State::Absent, "round {round}");
+        assert_eq!(client.refresh(), ProviderState::Absent, "round {round}");
         client.as_arrival_fd().unwrap();
         let mut server = Process::start("server", &dir.run_dir);
         let guard = Instant::now();
-        while client.refresh() != State::Ready {
+        while client.refresh() != ProviderState::Ready {
             assert!(guard.elapsed() < TEST_TIMEOUT, "no client is notified");
             let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(test_deadline()));
             assert!(waited.unwrap(), "nothing comes");

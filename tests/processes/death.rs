@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{CallError, Client, Executed, ServerConfig, State};
+use bellwire::{CallError, Client, Executed, ProviderState, ServerConfig};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
@@ -17,7 +17,7 @@ fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
     let caller = park(move || {
         let failed = client.call(&7);
         // Its last thread dies before its listening socket is closed.
-        until("it is absent", || client.refresh() == State::Absent);
+        until("it is absent", || client.refresh() == ProviderState::Absent);
         failed
     });
     assert_eq!(server.next_line(), "came 7");
@@ -56,13 +56,13 @@ fn a_restarted_provider_is_found_by_refresh() {
     let config = client_config().backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
-    assert_eq!(client.refresh(), State::Ready);
+    assert_eq!(client.refresh(), ProviderState::Ready);
     server.kill();
-    assert_eq!(client.refresh(), State::Absent);
+    assert_eq!(client.refresh(), ProviderState::Absent);
     assert!(client.session().is_none());
     // The files of the crash do not keep a successor out.
     let _successor = Process::start("server", &dir.run_dir);
-    until("the successor is found", || client.refresh() == State::Ready);
+    until("the successor is found", || client.refresh() == ProviderState::Ready);
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
 }
 

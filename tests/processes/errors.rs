@@ -1,5 +1,6 @@
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, Fault, Geometry, ServeError, Server, State, Status,
+    CallError, Client, ErrorKind, Executed, Fault, Geometry, ProviderState, ServeError, Server,
+    Status,
 };
 
 use crate::support::child::Process;
@@ -70,7 +71,7 @@ fn a_malformed_request_runs_no_handler_and_a_malformed_answer_has_its_position()
 fn an_absent_provider_is_a_state_and_the_error_of_a_call() {
     let dir = Dir::new();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    assert_eq!(client.refresh(), State::Absent);
+    assert_eq!(client.refresh(), ProviderState::Absent);
     let error = client.call(&vec![1]).unwrap_err();
     assert!(
         matches!(error, CallError::Absent { service } if service.as_str() == "echo"),

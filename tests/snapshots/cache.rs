@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use bellwire::{CallError, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, State};
+use bellwire::{
+    CallError, ProviderState, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache,
+};
 
 use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Numbers, OutOfOrder, numbers};
@@ -25,7 +27,7 @@ fn a_snapshot_is_taken_once_and_then_unchanged() {
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), *current.index()), (1, 10));
     assert_eq!(current.bytes(), numbers(1, 10));
-    assert_eq!(cache.state(), State::Ready);
+    assert_eq!(cache.state(), ProviderState::Ready);
     drop(cache);
     assert_eq!(fixture.close().accepted, 1, "it was asked for once");
 }
@@ -65,7 +67,7 @@ fn without_a_provider_it_is_unavailable_and_no_error() {
     let mut cache = cache(&dir.run_dir);
     for _ in 0..3 {
         assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Unavailable);
-        assert_eq!(cache.state(), State::Absent);
+        assert_eq!(cache.state(), ProviderState::Absent);
     }
 }
 
@@ -87,7 +89,7 @@ fn the_last_snapshot_is_kept_without_a_provider_until_a_successor_publishes() {
     until("the successor is there, with nothing yet", || {
         let found = cache.refresh_within(TEST_TIMEOUT).unwrap();
         assert_ne!(found, Refreshed::Changed);
-        cache.state() == State::Ready
+        cache.state() == ProviderState::Ready
     });
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10), "still the last good one");
     // The successor counts from 1 again.

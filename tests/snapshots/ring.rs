@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Refreshed, ServerConfig, SnapshotCache, State};
+use bellwire::{ProviderState, Refreshed, ServerConfig, SnapshotCache};
 
 use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Hold, Numbers, numbers};
@@ -115,7 +115,7 @@ fn a_fetch_that_a_short_snapshot_overtakes_is_neither_waited_for_nor_taken() {
         assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Changed);
         holds(&cache, generation + 1, &numbers(generation + 1, 3));
         assert!(began.elapsed() < TEST_TIMEOUT / 2, "{:?}", began.elapsed());
-        assert_eq!(cache.state(), State::Ready);
+        assert_eq!(cache.state(), ProviderState::Ready);
         assert_eq!(cache.wait_for_change(Some(Duration::ZERO)).unwrap(), Refreshed::Unchanged);
     }
     // The answers that came late are not taken in place of the one that is asked for now.

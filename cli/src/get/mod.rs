@@ -10,7 +10,9 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
-use bellwire::{ErrorKind, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
+use bellwire::{
+    ErrorKind, ProviderState, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache,
+};
 use bellwire_cgroups::CgroupsSnapshot;
 
 use crate::args::{Args, Subject};
@@ -63,7 +65,8 @@ fn wait_for_first<T: Snapshot>(
 ) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut found = cache.refresh_within(timeout).map_err(|error| unfetched(&error))?;
-    let refused = matches!(cache.state(), State::Refused { .. } | State::Incompatible { .. });
+    let refused =
+        matches!(cache.state(), ProviderState::Refused { .. } | ProviderState::Incompatible { .. });
     if found != Refreshed::Changed && !refused {
         let left = timeout.saturating_sub(begun.elapsed());
         found = cache.wait_for_change(Some(left)).map_err(|error| unfetched(&error))?;
@@ -80,15 +83,15 @@ fn unfetched<E: std::error::Error>(error: &RefreshError<E>) -> Failure {
 }
 
 /// Explains why there is no snapshot to print.
-fn nothing(state: State, name: &str, run_dir: &RunDir, waited: Duration) -> Failure {
+fn nothing(state: ProviderState, name: &str, run_dir: &RunDir, waited: Duration) -> Failure {
     let dir = run_dir.path().display();
     let waited = crate::out::span(waited);
     match state {
-        State::Refused { code, reason } => Failure::new(
+        ProviderState::Refused { code, reason } => Failure::new(
             Exit::Refused,
             format!("the provider of {name} refused ({code:?}): {reason}"),
         ),
-        State::Incompatible { ours, theirs } => Failure::new(
+        ProviderState::Incompatible { ours, theirs } => Failure::new(
             Exit::Refused,
             format!(
                 "the provider of {name} speaks protocol versions {}-{}, this command {}-{}",
@@ -96,14 +99,14 @@ fn nothing(state: State, name: &str, run_dir: &RunDir, waited: Duration) -> Fail
             ),
         )
         .next("upgrade the older of the two"),
-        State::Failed { kind, reason } => {
+        ProviderState::Failed { kind, reason } => {
             Failure::of_kind(kind, format!("no session with the provider of {name}: {reason}"))
         }
-        State::Connecting | State::Unresponsive { .. } => Failure::of_kind(
+        ProviderState::Connecting | ProviderState::Unresponsive { .. } => Failure::of_kind(
             ErrorKind::Deadline,
             format!("the provider of {name} has not answered in {waited}"),
         ),
-        State::Ready => Failure::new(
+        ProviderState::Ready => Failure::new(
             Exit::Deadline,
             format!("the provider of {name} has published nothing in {waited}"),
         )

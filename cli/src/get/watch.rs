@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
+use bellwire::{CallError, ProviderState, RefreshError, Refreshed, RunDir, Snapshot};
 use bellwire_cgroups::CgroupsSnapshot;
 
 use super::args::Get;
@@ -103,15 +103,17 @@ enum Reported {
 
 impl Provider {
     /// Reports when the provider appears or disappears.
-    fn report_state(&mut self, state: &State, has_snapshot: bool) {
+    fn report_state(&mut self, state: &ProviderState, has_snapshot: bool) {
         let now = match state {
-            State::Ready => Reported::Present,
-            State::Connecting => return,
-            State::Unresponsive { .. } => Reported::Silent,
-            State::Refused { reason, .. } | State::Failed { reason, .. } => {
+            ProviderState::Ready => Reported::Present,
+            ProviderState::Connecting => return,
+            ProviderState::Unresponsive { .. } => Reported::Silent,
+            ProviderState::Refused { reason, .. } | ProviderState::Failed { reason, .. } => {
                 Reported::Refusing(reason.to_string())
             }
-            State::Incompatible { .. } => Reported::Refusing("no common protocol version".into()),
+            ProviderState::Incompatible { .. } => {
+                Reported::Refusing("no common protocol version".into())
+            }
             _ => Reported::Absent,
         };
         if self.reported.as_ref() == Some(&now) {

@@ -18,7 +18,7 @@ use crate::support::guard::until;
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, echo};
 use crate::support::test_server::{client_config, server_config};
-use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, User};
+use bellwire::{Admission, Client, Group, ProviderState, RunDir, Server, ServerConfig, User};
 use bellwire_core::Word;
 
 /// The user without rights.
@@ -93,7 +93,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
         let mut client = Client::<Echo>::with_config(&run_dir, config);
         let state = outcome_of_connect(&mut client);
         let reply = match line.as_str() {
-            "call" | "call-trusting" if state == State::Ready => {
+            "call" | "call-trusting" if state == ProviderState::Ready => {
                 format!("{:?}", client.call(&b"hello".to_vec()))
             }
             _ => format!("{state:?}"),
@@ -111,8 +111,9 @@ fn many_clients(run_dir: &RunDir, count: usize) -> String {
     // The first refresh begins the handshake.
     let _: Vec<_> = clients.iter_mut().map(Client::refresh).collect();
     let states: Vec<_> = clients.iter_mut().map(outcome_of_connect).collect();
-    let ready = states.iter().filter(|state| **state == State::Ready).count();
-    let refused = states.into_iter().filter(|state| *state != State::Ready).collect::<Vec<_>>();
+    let ready = states.iter().filter(|state| **state == ProviderState::Ready).count();
+    let refused =
+        states.into_iter().filter(|state| *state != ProviderState::Ready).collect::<Vec<_>>();
     format!("{ready} {} {refused:?}", start.elapsed().as_millis())
 }
 
@@ -157,13 +158,13 @@ fn users(uids: &[u32]) -> Vec<User> {
 }
 
 /// The outcome of a client's attempt to connect.
-fn outcome_of_connect(client: &mut Client<Echo>) -> State {
+fn outcome_of_connect(client: &mut Client<Echo>) -> ProviderState {
     let mut state = client.refresh();
     until("it is let in or not", || {
-        if state == State::Connecting {
+        if state == ProviderState::Connecting {
             state = client.refresh();
         }
-        state != State::Connecting
+        state != ProviderState::Connecting
     });
     state
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use bellwire::{Client, ErrorKind, RunDir, State};
+use bellwire::{Client, ErrorKind, ProviderState, RunDir};
 
 use super::{is_root, outcome_of_connect, says, set_mode, start};
 use crate::support::services::Echo;
@@ -22,7 +22,7 @@ fn is_refused(make: impl FnOnce(&RunDir), client: &str, server: &str) {
     let socket = path(&dir.run_dir, "echo.sock");
     let before = fs::symlink_metadata(&socket).unwrap();
     let mut connecting = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { kind, reason } = outcome_of_connect(&mut connecting) else {
+    let ProviderState::Failed { kind, reason } = outcome_of_connect(&mut connecting) else {
         panic!("it connects")
     };
     assert_eq!(kind, ErrorKind::Refused, "{reason}");

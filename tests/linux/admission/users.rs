@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
+use bellwire::{Admission, Client, ProviderState, RunDir, ServerConfig, Token, User};
 
 use super::{NOBODY, is_root, outcome_of_connect, says, set_mode};
 use crate::support::child::Process;
@@ -114,7 +114,7 @@ fn a_client_with_a_wrong_token_is_refused_with_advice() {
     for token in others {
         let config = client_config().token(token);
         let mut client = Client::<Echo>::with_config(fixture.run_dir(), config);
-        let State::Refused { reason, .. } = outcome_of_connect(&mut client) else {
+        let ProviderState::Refused { reason, .. } = outcome_of_connect(&mut client) else {
             panic!("let in")
         };
         let whose = match token {
@@ -140,7 +140,7 @@ fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     let mut squatter = Process::start("admission server nobody", &dir.run_dir);
     assert_eq!(squatter.ask("serve"), "serving");
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { reason, .. } = outcome_of_connect(&mut client) else {
+    let ProviderState::Failed { reason, .. } = outcome_of_connect(&mut client) else {
         panic!("it connects")
     };
     says(
@@ -168,14 +168,14 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     let socket = dir.run_dir.path().join("echo.sock");
     std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    let State::Failed { reason, .. } = outcome_of_connect(&mut client) else {
+    let ProviderState::Failed { reason, .. } = outcome_of_connect(&mut client) else {
         panic!("it connects")
     };
     says(&reason, &["not a trusted provider", "it runs as uid 65534"]);
     // And with that user in its list it is one.
     let config = client_config().trusted(vec![User::from(NOBODY)]);
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
-    assert!(!matches!(outcome_of_connect(&mut trusting), State::Failed { .. }));
+    assert!(!matches!(outcome_of_connect(&mut trusting), ProviderState::Failed { .. }));
 }
 
 /// The usual layout: a daemon that runs as a user of its own, and plugins of root.
@@ -194,7 +194,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     let connects = |mode| {
         set_mode(&path, mode);
         let mut client = Client::<Echo>::with_config(&run_dir, client_config());
-        !matches!(outcome_of_connect(&mut client), State::Failed { .. })
+        !matches!(outcome_of_connect(&mut client), ProviderState::Failed { .. })
     };
     let trusted = [0o755, 0o700].map(connects);
     let refused = [0o775, 0o757, 0o1777].map(connects);
@@ -203,7 +203,7 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_no_other_user_can_change(
     let link = dir.run_dir.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let mut linked = Client::<Echo>::with_config(&RunDir::new(&link), client_config());
-    let of_link = !matches!(outcome_of_connect(&mut linked), State::Failed { .. });
+    let of_link = !matches!(outcome_of_connect(&mut linked), ProviderState::Failed { .. });
     daemon.kill();
     std::fs::remove_dir_all(&path).unwrap();
     assert_eq!((trusted, refused, of_link), ([true; 2], [false; 3], false));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire::{CallError, Executed, State};
+use bellwire::{CallError, Executed, ProviderState};
 use tokio::task::JoinSet;
 
 use super::{client, current, idle_stats, in_each_runtime, killed, several, until};
@@ -45,7 +45,7 @@ fn a_provider_that_is_killed_fails_every_call_and_batch_and_its_successor_is_fou
         assert_eq!(idle_stats(&session).failed, 100);
 
         assert!(matches!(client.call_batch(&[1]).await, Err(CallError::Absent { .. })));
-        assert_eq!(client.state(), State::Absent);
+        assert_eq!(client.state(), ProviderState::Absent);
         let mut next = Process::start("server", &dir.run_dir);
         assert_eq!(next.ask("open"), "opened");
         let mut answer = client.call(&5).await;

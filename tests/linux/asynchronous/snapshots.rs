@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncSnapshotCache, Doorbell, Publisher, Refreshed, Server, Snapshot, SnapshotCache, State,
+    AsyncSnapshotCache, Doorbell, ProviderState, Publisher, Refreshed, Server, Snapshot,
+    SnapshotCache,
 };
 use bellwire_memfd::{clock, poll};
 use tokio::time::timeout;
@@ -65,7 +66,7 @@ fn tasks_await_snapshots_over_the_death_of_their_provider() {
         successor.ask("publish 500 3");
         for cache in &mut caches {
             finds(cache, 1, 500, 3).await;
-            assert_eq!(cache.state(), State::Ready);
+            assert_eq!(cache.state(), ProviderState::Ready);
         }
         successor.ask("stop");
         for cache in &mut caches {
@@ -114,7 +115,7 @@ fn a_provider_that_does_not_answer_is_reported_once_and_its_answer_is_taken_late
         let short = Duration::from_millis(5);
         assert_eq!(cache.refresh_within(short).await.unwrap(), Refreshed::Pending);
         assert_eq!(cache.wait_for_change().await.unwrap(), Refreshed::Unavailable);
-        assert!(matches!(cache.state(), State::Unresponsive { .. }));
+        assert!(matches!(cache.state(), ProviderState::Unresponsive { .. }));
         let again = timeout(Duration::from_millis(50), cache.wait_for_change()).await;
         assert!(again.is_err(), "it is reported once: {again:?}");
         drop(stopped);

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncSubscriber, Client, Delivery, Doorbell, Server, ServerConfig, Start, State, Subscriber,
+    AsyncSubscriber, Client, Delivery, Doorbell, ProviderState, Server, ServerConfig, Start,
+    Subscriber,
 };
 use bellwire_memfd::{clock, poll};
 use tokio::runtime::Builder;
@@ -74,7 +75,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
         let fd = subscriber.as_fd().unwrap();
         assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         assert_eq!(subscriber.try_next().unwrap(), None);
-        assert_ne!(subscriber.state(), State::Ready);
+        assert_ne!(subscriber.state(), ProviderState::Ready);
     }
 }
 
@@ -133,7 +134,7 @@ fn tasks_await_events_over_the_end_of_their_provider() {
             assert_eq!(found.unwrap(), Delivery::Restarted);
             let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
             assert_eq!(found.unwrap(), Delivery::Event { sequence: 1, event: text(1, 2) });
-            assert_eq!(subscriber.state(), State::Ready);
+            assert_eq!(subscriber.state(), ProviderState::Ready);
         }
         publishing.join().unwrap().0.stop();
     });

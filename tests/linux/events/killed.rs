@@ -68,7 +68,7 @@ fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts
                 publisher.kill();
                 is_killed = true;
             }
-            if is_killed && subscriber.state() != bellwire::State::Ready {
+            if is_killed && subscriber.state() != bellwire::ProviderState::Ready {
                 break;
             }
             if is_killed && !subscriber.wait(Some(TEST_TIMEOUT / 600)).unwrap() {
@@ -77,7 +77,7 @@ fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts
         }
         until("its end is noticed", || {
             cache.refresh().unwrap();
-            cache.state() != bellwire::State::Ready
+            cache.state() != bellwire::ProviderState::Ready
         });
     }
     assert_eq!(restarts, 39);

@@ -1,6 +1,6 @@
 //! A provider that lacks something to pass its ring.
 
-use bellwire::{Delivery, Doorbell, RunDir, Start, State, Subscriber};
+use bellwire::{Delivery, Doorbell, ProviderState, RunDir, Start, Subscriber};
 use bellwire_memfd::poll;
 
 use super::{News, dir, provider, text};
@@ -40,7 +40,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
             let event = Delivery::Event { sequence: number, event: text(number, 2) };
             assert_eq!(subscriber.next(Some(TEST_TIMEOUT)).unwrap(), Some(event));
         };
-        let begun = if is_first { State::Connecting } else { State::Ready };
+        let begun = if is_first { ProviderState::Connecting } else { ProviderState::Ready };
         ask("send");
         if is_first {
             // Its ring is not asked for before the handshake is over.
@@ -58,7 +58,8 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
         }
         until("the ring is not passed, nor is a session opened", || {
             assert_eq!(subscriber.next(Some(TEST_TIMEOUT / 6_000)).unwrap(), None);
-            subscriber.state() != State::Ready && subscriber.state() != State::Connecting
+            subscriber.state() != ProviderState::Ready
+                && subscriber.state() != ProviderState::Connecting
         });
         ask("nothing-in-flight");
         next(&mut subscriber, if is_first { 1 } else { 2 });

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, ConnectError, ErrorKind, RefuseCode, State, Versions,
+    CallError, Client, ClientConfig, ConnectError, ErrorKind, ProviderState, RefuseCode, Versions,
 };
 use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role};
 
@@ -35,7 +35,7 @@ impl RogueHandshake {
         let backoff = (Duration::from_micros(10), Duration::from_micros(100));
         let config = config.backoff(backoff);
         let mut client = Client::with_config(&dir.run_dir, config);
-        assert_eq!(client.refresh(), State::Connecting);
+        assert_eq!(client.refresh(), ProviderState::Connecting);
         let rogue = listener.accept();
         Self { dir, listener, client, rogue }
     }
@@ -46,8 +46,8 @@ impl RogueHandshake {
     pub(crate) fn fails(mut self, part: &str) {
         // It may go one honest step first.
         let mut steps = (0..2).map(|_| self.client.refresh());
-        let state = steps.find(|state| *state != State::Connecting);
-        let Some(State::Failed { kind, reason }) = state else { panic!("{state:?}") };
+        let state = steps.find(|state| *state != ProviderState::Connecting);
+        let Some(ProviderState::Failed { kind, reason }) = state else { panic!("{state:?}") };
         assert_eq!(kind, ErrorKind::ProtocolViolation, "{reason}");
         assert!(reason.contains(part), "{reason:?} lacks {part:?}");
         assert!(!reason.contains(char::is_control), "{reason:?}");
@@ -57,9 +57,9 @@ impl RogueHandshake {
     #[track_caller]
     fn finds_no_server(mut self) {
         // A successor might listen.
-        assert_eq!(self.client.refresh(), State::Connecting);
+        assert_eq!(self.client.refresh(), ProviderState::Connecting);
         drop(self.listener.accept());
-        assert_eq!(self.client.refresh(), State::Absent);
+        assert_eq!(self.client.refresh(), ProviderState::Absent);
         self.finds_honest_server();
     }
 
@@ -70,7 +70,7 @@ impl RogueHandshake {
         }
         drop(self.listener);
         let _server = provide::<Echo>(&self.dir.run_dir, echo);
-        until("the honest one is found", || self.client.refresh() == State::Ready);
+        until("the honest one is found", || self.client.refresh() == ProviderState::Ready);
         assert_eq!(self.client.call(&vec![1]).unwrap(), [1]);
     }
 }
@@ -110,10 +110,10 @@ fn an_honest_welcome_of_the_same_making_is_taken() {
     // Otherwise the tests below would prove nothing.
     let mut exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
-    assert_eq!(exchange.client.refresh(), State::Connecting);
+    assert_eq!(exchange.client.refresh(), ProviderState::Connecting);
     assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), fds)) if fds.len() == 2));
     exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
-    assert_eq!(exchange.client.refresh(), State::Ready);
+    assert_eq!(exchange.client.refresh(), ProviderState::Ready);
 }
 
 #[test]
@@ -137,7 +137,10 @@ fn a_refusal_is_a_state_with_its_sentence() {
     let refuse = Refuse::new(RefuseCode::Quota, "come back tomorrow");
     exchange.rogue.send(&Message::Refuse(refuse), &[]);
     let reason = "come back tomorrow".into();
-    assert_eq!(exchange.client.refresh(), State::Refused { code: RefuseCode::Quota, reason });
+    assert_eq!(
+        exchange.client.refresh(),
+        ProviderState::Refused { code: RefuseCode::Quota, reason }
+    );
     exchange.finds_honest_server();
 }
 
@@ -149,7 +152,7 @@ fn another_version_is_a_state_with_both_ranges() {
     bytes[12..14].copy_from_slice(&9_u16.to_le_bytes());
     exchange.rogue.send_bytes(&bytes, &[]);
     let (ours, theirs) = (PROTOCOL, Versions { min: 5, max: 9 });
-    assert_eq!(exchange.client.refresh(), State::Incompatible { ours, theirs });
+    assert_eq!(exchange.client.refresh(), ProviderState::Incompatible { ours, theirs });
     exchange.finds_honest_server();
 }
 
@@ -165,7 +168,7 @@ fn a_server_that_closes_at_any_step_is_absent() {
     exchange.finds_no_server();
     let mut exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
-    assert_eq!(exchange.client.refresh(), State::Connecting);
+    assert_eq!(exchange.client.refresh(), ProviderState::Connecting);
     assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), _))));
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
     exchange.finds_no_server();
@@ -194,7 +197,7 @@ fn a_call_to_a_silent_server_ends_at_the_calls_own_deadline() {
     assert!(matches!(error, CallError::Deadline { executed: bellwire::Executed::No }), "{error}");
     // The handshake itself goes on.
     welcomes(&exchange.rogue, |_| {});
-    assert_eq!(exchange.client.refresh(), State::Connecting);
+    assert_eq!(exchange.client.refresh(), ProviderState::Connecting);
     exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
-    assert_eq!(exchange.client.refresh(), State::Ready);
+    assert_eq!(exchange.client.refresh(), ProviderState::Ready);
 }

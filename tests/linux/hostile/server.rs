@@ -71,7 +71,7 @@ pub(crate) fn is_found(part: &str, violate: impl FnOnce(&mut RogueSession)) {
         assert!(matches!(again, CallError::ProtocolViolation(known) if known == fault), "{again}");
     }
     assert!(!session.is_alive());
-    assert_ne!(exchange.client.refresh(), bellwire::State::Ready);
+    assert_ne!(exchange.client.refresh(), bellwire::ProviderState::Ready);
 }
 
 #[test]

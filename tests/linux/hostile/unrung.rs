@@ -6,7 +6,9 @@ use std::time::Duration;
 
 #[cfg(feature = "tokio")]
 use bellwire::AsyncSubscriber;
-use bellwire::{ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, Start, State, Subscriber};
+use bellwire::{
+    ClientConfig, Doorbell, Event, ProviderState, Refreshed, SnapshotCache, Start, Subscriber,
+};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status, record_len};
 use bellwire_core::{PeerMemory, Port, Word};
@@ -37,8 +39,8 @@ fn cache(dir: &Dir, pause: Duration) -> SnapshotCache<Numbers> {
 }
 
 /// Opens a session with a reader, which `turn` advances.
-fn open(listener: &RogueListener, mut turn: impl FnMut() -> State) -> RogueSession {
-    listener.meet(|| until("a session", || turn() == State::Ready))
+fn open(listener: &RogueListener, mut turn: impl FnMut() -> ProviderState) -> RogueSession {
+    listener.meet(|| until("a session", || turn() == ProviderState::Ready))
 }
 
 fn requests_end(rogue: &RogueSession) -> u64 {
@@ -157,7 +159,7 @@ fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
         };
         let rogue = open(&listener, &mut turn);
         rogue.stop();
-        until("it has left", || turn() != State::Ready);
+        until("it has left", || turn() != ProviderState::Ready);
         assert!(!subscriber.arm().unwrap());
         subscriber.as_fd().unwrap();
     }

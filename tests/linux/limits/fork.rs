@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, Doorbell, ErrorKind, PublishError, Publisher, RefreshError, Refreshed,
-    RunDir, ServeError, Server, ServerBuilder, SnapshotCache, State,
+    CallError, Client, Doorbell, ErrorKind, ProviderState, PublishError, Publisher, RefreshError,
+    Refreshed, RunDir, ServeError, Server, ServerBuilder, SnapshotCache,
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -110,7 +110,10 @@ impl Everything {
             forked(client.call(&vec![2]));
             forked(client.connect());
             let state = client.refresh();
-            assert!(matches!(state, State::Failed { kind: ErrorKind::Forked, .. }), "{state:?}");
+            assert!(
+                matches!(state, ProviderState::Failed { kind: ErrorKind::Forked, .. }),
+                "{state:?}"
+            );
         }
         forked(self.empty.call(&1));
         forked(self.empty.wait_available(TEST_TIMEOUT));
@@ -254,7 +257,7 @@ fn a_helper_of_a_provider_that_was_killed_keeps_no_successor_out_and_no_client_w
     waiting.is_closed();
     // No process listens, though the helper lives.
     let mut late = Client::<Echo>::with_config(&dir.run_dir, client_config());
-    assert_eq!(late.refresh(), State::Absent);
+    assert_eq!(late.refresh(), ProviderState::Absent);
     // The endpoints that it had, one try each.
     let mut builder = Server::builder(&dir.run_dir);
     let _publisher = serve_all(&mut builder, &Gate::new(|_| {}));

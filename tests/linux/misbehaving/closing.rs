@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use bellwire::{Client, Doorbell, ServerConfig, State};
+use bellwire::{Client, Doorbell, ProviderState, ServerConfig};
 use bellwire_core::wire::{Attachment, Header, Hello, Kind, Message, Role, Status};
 use bellwire_memfd::pass;
 
@@ -221,9 +221,9 @@ fn holds_up_no_client_with(
         gone.recv().unwrap();
         sender.send(client.refresh()).unwrap();
         drop(client);
-        sender.send(State::Absent).unwrap();
+        sender.send(ProviderState::Absent).unwrap();
     });
-    assert_eq!(states.recv_timeout(TEST_TIMEOUT).unwrap(), State::Connecting);
+    assert_eq!(states.recv_timeout(TEST_TIMEOUT).unwrap(), ProviderState::Connecting);
     let rogue = listener.accept();
     let fds = fds(SESSION);
     let bytes = encode(
@@ -236,10 +236,10 @@ fn holds_up_no_client_with(
     drop(rogue);
     go.send(()).unwrap();
     let state = states.recv_timeout(TEST_TIMEOUT).expect("the client is held up");
-    assert!(!matches!(state, State::Ready), "{state:?}");
+    assert!(!matches!(state, ProviderState::Ready), "{state:?}");
     assert_eq!(
         states.recv_timeout(TEST_TIMEOUT).expect("it is held up when it is dropped"),
-        State::Absent
+        ProviderState::Absent
     );
 }
 

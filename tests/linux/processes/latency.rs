@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, Doorbell, Executed, Refreshed, RunDir, Server, ServerConfig, SnapshotCache,
-    State,
+    CallError, Client, Doorbell, Executed, ProviderState, Refreshed, RunDir, Server, ServerConfig,
+    SnapshotCache,
 };
 use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
@@ -160,7 +160,7 @@ struct Caller(Client<Hold>);
 
 impl Survivor for Caller {
     fn connect(&mut self) {
-        until("a session", || self.0.refresh() == State::Ready);
+        until("a session", || self.0.refresh() == ProviderState::Ready);
     }
 
     fn wait_for_end(&mut self) {
@@ -178,7 +178,7 @@ struct Chatter(Client<Echo>);
 
 impl Survivor for Chatter {
     fn connect(&mut self) {
-        until("a session", || self.0.refresh() == State::Ready);
+        until("a session", || self.0.refresh() == ProviderState::Ready);
     }
 
     fn wait_for_end(&mut self) {
@@ -198,7 +198,7 @@ struct EventLoop(Client<Echo>);
 
 impl Survivor for EventLoop {
     fn connect(&mut self) {
-        until("a session", || self.0.refresh() == State::Ready);
+        until("a session", || self.0.refresh() == ProviderState::Ready);
     }
 
     fn wait_for_end(&mut self) {

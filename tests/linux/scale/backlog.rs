@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use bellwire::{Client, ErrorKind, Server, ServerConfig, State};
+use bellwire::{Client, ErrorKind, ProviderState, Server, ServerConfig};
 
 use crate::support::gate::Gate;
 use crate::support::guard::until;
@@ -30,11 +30,11 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
     let client = |_| Client::<Echo>::with_config(&dir.run_dir, client_config());
     let mut queued: Vec<_> = (0..=BACKLOG).map(client).collect();
     for client in &mut queued {
-        assert_eq!(client.refresh(), State::Connecting);
+        assert_eq!(client.refresh(), ProviderState::Connecting);
         assert_eq!(client.backlog_rejections(), 0);
     }
     let mut rejected = client(0);
-    let State::Failed { kind, reason } = rejected.refresh() else {
+    let ProviderState::Failed { kind, reason } = rejected.refresh() else {
         panic!("{:?}", rejected.state())
     };
     assert_eq!((kind, rejected.backlog_rejections()), (ErrorKind::WouldBlock, 1), "{reason}");
@@ -61,7 +61,7 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
         late.into_iter().map(|client| client.join().unwrap()).collect();
     println!("found the queue full: {backlog_rejections:?}");
     for client in queued.iter_mut().chain([&mut rejected]) {
-        until("it is let in", || client.refresh() == State::Ready);
+        until("it is let in", || client.refresh() == ProviderState::Ready);
     }
     let stats = server.stop();
     assert!(stats.backlog_peak > BACKLOG.into(), "{stats:?}");

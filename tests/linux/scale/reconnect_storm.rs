@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire::{Client, ClientConfig, RunDir, State};
+use bellwire::{Client, ClientConfig, ProviderState, RunDir};
 use bellwire_memfd::clock;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
@@ -37,8 +37,8 @@ impl StormClient {
     /// One look, as an embedding program has it once in a while.
     fn look(&mut self) {
         let state = self.client.refresh();
-        self.is_lost |= state != State::Ready;
-        if self.is_lost && state == State::Ready {
+        self.is_lost |= state != ProviderState::Ready;
+        if self.is_lost && state == ProviderState::Ready {
             let answer = self.client.session().unwrap().call(&vec![2]);
             self.is_served = answer.is_ok_and(|answer| answer == [2]);
         }

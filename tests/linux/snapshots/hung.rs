@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Refreshed, SnapshotCache, State};
+use bellwire::{Client, ProviderState, Refreshed, SnapshotCache};
 
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
@@ -41,7 +41,7 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_takes_its_answer_when_resu
     server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
     refreshes(&mut cache, Refreshed::Pending);
-    assert_eq!(cache.state(), State::Ready);
+    assert_eq!(cache.state(), ProviderState::Ready);
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)), "it stays");
     let age = current.age();
@@ -83,7 +83,9 @@ fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     let stopped = Stopped::new(&server);
     // A watcher is notified once.
     assert_eq!(cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap(), Refreshed::Unavailable);
-    let State::Unresponsive { waited } = cache.state() else { panic!("{:?}", cache.state()) };
+    let ProviderState::Unresponsive { waited } = cache.state() else {
+        panic!("{:?}", cache.state())
+    };
     assert!(waited >= timeout);
     for _ in 0..REFRESHES {
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
@@ -91,7 +93,7 @@ fn a_provider_that_has_not_answered_in_time_is_unavailable_in_the_state() {
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     drop(stopped);
     assert_eq!(cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap(), Refreshed::Changed);
-    assert_eq!((cache.state(), cache.current().unwrap().generation()), (State::Ready, 2));
+    assert_eq!((cache.state(), cache.current().unwrap().generation()), (ProviderState::Ready, 2));
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn a_refresh_does_not_wait_for_a_provider_that_neither_accepts_nor_welcomes() {
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut unaccepted = cache(&dir);
     refreshes(&mut unaccepted, Refreshed::Pending);
-    assert_eq!(unaccepted.state(), State::Connecting);
+    assert_eq!(unaccepted.state(), ProviderState::Connecting);
     let _silent = listener.accept();
     refreshes(&mut unaccepted, Refreshed::Pending);
     let _echo = RogueListener::bind(&dir.run_dir, "echo");
@@ -108,7 +110,7 @@ fn a_refresh_does_not_wait_for_a_provider_that_neither_accepts_nor_welcomes() {
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let begun = Instant::now();
     for _ in 0..REFRESHES {
-        assert_eq!(client.refresh(), State::Connecting);
+        assert_eq!(client.refresh(), ProviderState::Connecting);
     }
     assert!(begun.elapsed() < LONG, "it waits");
 }
@@ -121,7 +123,7 @@ fn a_refresh_does_not_wait_for_a_provider_that_announces_a_snapshot_and_never_pa
     let rogue = listener.meet(|| {
         until("a session", || {
             cache.refresh().unwrap();
-            cache.state() == State::Ready
+            cache.state() == ProviderState::Ready
         });
     });
     rogue.announce(1);

@@ -2,8 +2,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, Delivery, Doorbell, ErrorKind, Executed, RefreshError, Refreshed, RunDir,
-    Snapshot, SnapshotCache, Start, State, SubscribeError, Subscriber,
+    CallError, Client, Delivery, Doorbell, ErrorKind, Executed, ProviderState, RefreshError,
+    Refreshed, RunDir, Snapshot, SnapshotCache, Start, SubscribeError, Subscriber,
 };
 
 use super::Survivor;
@@ -132,7 +132,7 @@ impl Caller {
             // A death ends the sleep, but not the wait: the next publisher may come.
             let found = self.subscriber.next(Some(EVENT_TIMEOUT));
             if matches!(found, Ok(None)) {
-                if self.subscriber.state() == State::Ready {
+                if self.subscriber.state() == ProviderState::Ready {
                     continue;
                 }
                 return ScenarioResult::Events(self.last_event.saturating_sub(FULL));
@@ -219,7 +219,7 @@ impl Survivor for Caller {
     /// Without a provider, the client and each call report that it is absent, and a refresh finds none.
     fn problem(&mut self) -> String {
         let state = self.client.refresh();
-        if state != State::Absent {
+        if state != ProviderState::Absent {
             return format!("its client is {state:?}, not absent");
         }
         match self.client.call(&CallSpec { number: 0, answer: SHORT, hold: false }.request(SHORT)) {
@@ -237,7 +237,7 @@ impl Survivor for Caller {
         // It waits, as it may have waited when its publisher died: who waits watches for the next one.
         let found = self.subscriber.next(Some(Duration::from_micros(1)));
         match (found, self.subscriber.state()) {
-            (Ok(None), State::Absent) => String::new(),
+            (Ok(None), ProviderState::Absent) => String::new(),
             found => format!("its subscriber finds {found:?} without a provider"),
         }
     }

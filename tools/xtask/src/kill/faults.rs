@@ -99,8 +99,8 @@ const EDITS: [Edit; 22] = [
     edit(
         "a cache goes by the generation of the provider before",
         "src/cache/fetch.rs",
-        "            self.seen = None;\n            if state == State::Connecting {\n",
-        "            self.seen = self.seen.filter(|_| FAULT);\n            if state == State::Connecting {\n",
+        "            self.seen = None;\n            if state == ProviderState::Connecting {\n",
+        "            self.seen = self.seen.filter(|_| FAULT);\n            if state == ProviderState::Connecting {\n",
     ),
     edit(
         "a cache goes by the generation of the provider before",
