@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bellwire::{
     CallError, Client, ClientConfig, Delivery, Event, HandlerError, Malformed, Message, RunDir,
-    Server, Service, Snapshot, SnapshotCache, Start, Subscriber,
+    Server, Service, Snapshot, SnapshotCache, StartAt, Subscriber,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -120,7 +120,7 @@ fn follow(run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     all.refresh_within(Duration::from_secs(2))?;
     let count = all.current().map_or(0, |snapshot| snapshot.index().len());
     println!("{count} disks");
-    let mut appeared = Subscriber::<DiskAppeared>::new(run_dir, Start::Now);
+    let mut appeared = Subscriber::<DiskAppeared>::new(run_dir, StartAt::Now);
     loop {
         match appeared.next(None)? {
             Some(Delivery::Event { event, .. }) => println!("{} appeared", event.name),
@@ -185,7 +185,7 @@ mod tests {
         let absent = client.call(&"sdb".into()).unwrap_err();
         assert!(matches!(&absent, CallError::Handler { code: Some(NO_SUCH_DISK), .. }));
         let mut all = SnapshotCache::<AllDisks>::new(&run_dir);
-        let mut appeared = Subscriber::<DiskAppeared>::new(&run_dir, Start::Oldest);
+        let mut appeared = Subscriber::<DiskAppeared>::new(&run_dir, StartAt::Oldest);
         let mut next = || match appeared.next(None).unwrap() {
             Some(Delivery::Event { event, .. }) => event,
             other => panic!("{other:?}"),

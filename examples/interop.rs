@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bellwire::{
     CallError, Client, ClientConfig, Contract, Delivery, Doorbell, Dynamic, ErrorKind, Event,
-    HandlerError, RunDir, Server, ServerConfig, Service, SnapshotCache, Start, Subscriber,
+    HandlerError, RunDir, Server, ServerConfig, Service, SnapshotCache, StartAt, Subscriber,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -282,7 +282,7 @@ fn snapshots(run_dir: &RunDir, config: ClientConfig) -> Outcome {
 }
 
 fn events(run_dir: &RunDir, config: ClientConfig) -> Outcome {
-    let mut subscriber = Subscriber::<News>::with_config(run_dir, Start::Oldest, config);
+    let mut subscriber = Subscriber::<News>::with_config(run_dir, StartAt::Oldest, config);
     let (mut last, mut events) = (0, 0);
     while events < 200 {
         match subscriber.next(Some(LONG))?.ok_or("no event")? {

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{Delivery, Event, RunDir, Server, Start, Subscriber};
+use bellwire::{Delivery, Event, RunDir, Server, StartAt, Subscriber};
 
 struct Temperature;
 
@@ -43,7 +43,7 @@ fn measure(run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
 
 /// Follows them, over any restart of the provider.
 fn follow(run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
-    let mut subscriber = Subscriber::<Temperature>::new(run_dir, Start::Oldest);
+    let mut subscriber = Subscriber::<Temperature>::new(run_dir, StartAt::Oldest);
     loop {
         match subscriber.next(None)? {
             Some(Delivery::Event { sequence, event }) => println!("{sequence}: {event}"),

@@ -11,7 +11,7 @@ use crate::{Message, PublishError};
 /// of those that it was too slow for.
 ///
 /// ```
-/// use bellwire::{Delivery, Event, RunDir, Server, Start, Subscriber};
+/// use bellwire::{Delivery, Event, RunDir, Server, StartAt, Subscriber};
 ///
 /// struct Temperature;
 /// impl Event for Temperature {
@@ -26,7 +26,7 @@ use crate::{Message, PublishError};
 /// let publisher = builder.events::<Temperature>(1 << 20)?;
 /// let server = builder.start()?;
 ///
-/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, StartAt::Oldest);
 /// publisher.send(&21)?;
 /// assert_eq!(subscriber.next(None)?, Some(Delivery::Event { sequence: 1, event: 21 }));
 /// # server.stop();

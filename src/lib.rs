@@ -222,7 +222,7 @@ pub use server::{
 pub use service::{HandlerError, Service};
 pub use session::{Answered, Backpressure, Raw, Replies, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
-pub use subscriber::{Delivery, Start, SubscribeError, Subscriber};
+pub use subscriber::{Delivery, StartAt, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};
 pub use transport::admission::Admission;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};

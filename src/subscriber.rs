@@ -25,10 +25,10 @@ use crate::{
 /// late or restarted is a state: [`Subscriber::state`]. Starts no thread.
 ///
 /// ```
-/// use bellwire::{Delivery, Start, Subscriber};
+/// use bellwire::{Delivery, StartAt, Subscriber};
 /// # use std::time::Duration;
 #[doc = include_str!("doc/temperature.txt")]
-/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, StartAt::Oldest);
 /// publisher.send(&21)?;
 /// let next = subscriber.next(Some(Duration::from_secs(5)))?;
 /// assert_eq!(next, Some(Delivery::Event { sequence: 1, event: 21 }));
@@ -56,18 +56,18 @@ pub struct Subscriber<E: Event> {
 /// Where a new subscriber starts.
 ///
 /// ```
-/// use bellwire::{Delivery, Start, Subscriber};
+/// use bellwire::{Delivery, StartAt, Subscriber};
 /// # use std::time::Duration;
 #[doc = include_str!("doc/temperature.txt")]
 /// publisher.send_all(&[20, 21])?;
-/// let mut all = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// let mut all = Subscriber::<Temperature>::new(&run_dir, StartAt::Oldest);
 /// let first = all.next(Some(Duration::from_secs(5)))?;
 /// assert_eq!(first, Some(Delivery::Event { sequence: 1, event: 20 }));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Start {
+pub enum StartAt {
     /// With the first event that is published after it has found the provider.
     #[default]
     Now,
@@ -78,10 +78,10 @@ pub enum Start {
 /// What a subscriber gets.
 ///
 /// ```
-/// use bellwire::{Delivery, Start, Subscriber};
+/// use bellwire::{Delivery, StartAt, Subscriber};
 /// # use std::time::Duration;
 #[doc = include_str!("doc/temperature.txt")]
-/// # let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// # let mut subscriber = Subscriber::<Temperature>::new(&run_dir, StartAt::Oldest);
 /// # publisher.send(&21)?;
 /// match subscriber.next(Some(Duration::from_secs(5)))? {
 ///     Some(Delivery::Event { sequence, event }) => println!("{sequence}: {event} degrees"),
@@ -114,10 +114,10 @@ pub enum Delivery<M> {
 /// Why an event could not be taken. The next call goes on behind it.
 ///
 /// ```
-/// use bellwire::{CallError, Start, SubscribeError, Subscriber};
+/// use bellwire::{CallError, StartAt, SubscribeError, Subscriber};
 /// # use std::time::Duration;
 #[doc = include_str!("doc/temperature.txt")]
-/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Now);
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, StartAt::Now);
 /// subscriber.canceller()?.cancel();
 /// let ended = subscriber.next(None).unwrap_err();
 /// assert!(matches!(ended, SubscribeError::Call(CallError::Cancelled { .. })));
@@ -152,7 +152,7 @@ struct Pending {
 /// What a subscriber takes next.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Start(Start),
+    Start(StartAt),
     /// The events of this publisher from this number on; `None`: from the oldest on.
     After {
         publisher: u64,
@@ -167,7 +167,7 @@ impl Subscriber<Dynamic> {
     pub fn with_contract(
         run_dir: &RunDir,
         contract: Contract,
-        start: Start,
+        start: StartAt,
         config: ClientConfig,
     ) -> Self {
         Self::of_contract(run_dir, contract.idempotent(true), start, config)
@@ -177,19 +177,19 @@ impl Subscriber<Dynamic> {
 impl<E: Event> Subscriber<E> {
     /// Creates a subscriber that looks for its provider in `run_dir`. It connects at the first [`Subscriber::try_next`] or
     /// [`Subscriber::next`].
-    pub fn new(run_dir: &RunDir, start: Start) -> Self {
+    pub fn new(run_dir: &RunDir, start: StartAt) -> Self {
         Self::with_config(run_dir, start, ClientConfig::default())
     }
 
     /// Creates a subscriber with a configuration other than the default.
-    pub fn with_config(run_dir: &RunDir, start: Start, config: ClientConfig) -> Self {
+    pub fn with_config(run_dir: &RunDir, start: StartAt, config: ClientConfig) -> Self {
         Self::of_contract(run_dir, Contract::of_event::<E>(), start, config)
     }
 
     fn of_contract(
         run_dir: &RunDir,
         contract: Contract,
-        start: Start,
+        start: StartAt,
         mut config: ClientConfig,
     ) -> Self {
         config.lane.limits = limits_for(LONGEST, config.lane.limits);
@@ -431,7 +431,7 @@ impl<E: Event> Subscriber<E> {
             return session.unless_fault(Err(fault));
         }
         match self.place {
-            Place::Start(Start::Now) => {
+            Place::Start(StartAt::Now) => {
                 let placed = ring.skip_to_now();
                 if !session.unless_fault(placed)? {
                     return Ok(());
@@ -440,7 +440,7 @@ impl<E: Event> Subscriber<E> {
             Place::After { publisher: before, next: Some(next) } if before == publisher => {
                 ring.resume_at(next);
             }
-            Place::Start(Start::Oldest) => ring.seek_oldest(),
+            Place::Start(StartAt::Oldest) => ring.seek_oldest(),
             Place::After { publisher: before, .. } => {
                 self.pending.restarted = before != publisher;
                 ring.seek_oldest();

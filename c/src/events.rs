@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use bellwire::{Delivery, Dynamic, ErrorKind, EventPublisher, Start, Subscriber};
+use bellwire::{Delivery, Dynamic, ErrorKind, EventPublisher, StartAt, Subscriber};
 
 use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
 use crate::cache::{BW_FOREVER, due};
@@ -145,8 +145,8 @@ pub unsafe extern "C" fn bw_subscriber_new(
         // SAFETY: as the caller promises.
         let contract = unsafe { config::contract(contract) }?;
         let start = match start {
-            BW_START_NOW => Start::Now,
-            BW_START_OLDEST => Start::Oldest,
+            BW_START_NOW => StartAt::Now,
+            BW_START_OLDEST => StartAt::Oldest,
             _ => return Err(Failure::invalid("no such start")),
         };
         let subscriber = Subscriber::<Dynamic>::with_contract(&dir, contract, start, config);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Contract, Delivery, ProviderState, RunDir, ServiceName, Start, SubscribeError,
+    CallError, Contract, Delivery, ProviderState, RunDir, ServiceName, StartAt, SubscribeError,
     Subscriber,
 };
 use serde_json::json;
@@ -54,7 +54,7 @@ const REASON_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let start = if args.oldest { Start::Oldest } else { Start::Now };
+    let start = if args.oldest { StartAt::Oldest } else { StartAt::Now };
     let contract = Contract::new(args.service).method(args.method);
     let mut subscriber = Subscriber::with_contract(run_dir, contract, start, config::client());
     let canceller = subscriber

@@ -6,7 +6,7 @@ use tokio::task::coop::poll_proceed;
 use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
-    ClientConfig, Delivery, Event, ProviderState, RunDir, Start, SubscribeError, Subscriber,
+    ClientConfig, Delivery, Event, ProviderState, RunDir, StartAt, SubscribeError, Subscriber,
 };
 
 /// A [`Subscriber`] for a task of a tokio runtime.
@@ -16,7 +16,7 @@ use crate::{
 /// wakes its runtime; a blocking [`Subscriber`] costs the provider nothing.
 ///
 /// ```
-/// use bellwire::{AsyncSubscriber, Delivery, Start};
+/// use bellwire::{AsyncSubscriber, Delivery, StartAt};
 /// # use bellwire::{Event, RunDir, Server};
 /// # struct Temperature;
 /// # impl Event for Temperature {
@@ -33,7 +33,7 @@ use crate::{
 /// # let mut builder = Server::builder(&run_dir);
 /// # let publisher = builder.events::<Temperature>(1 << 20)?;
 /// # let server = builder.start()?;
-/// let mut subscriber = AsyncSubscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// let mut subscriber = AsyncSubscriber::<Temperature>::new(&run_dir, StartAt::Oldest);
 /// publisher.send(&21)?;
 /// assert_eq!(subscriber.next().await?, Delivery::Event { sequence: 1, event: 21 });
 /// # Ok(())
@@ -47,12 +47,12 @@ pub struct AsyncSubscriber<E: Event> {
 
 impl<E: Event> AsyncSubscriber<E> {
     /// Creates a subscriber that looks for its provider in `run_dir`.
-    pub fn new(run_dir: &RunDir, start: Start) -> Self {
+    pub fn new(run_dir: &RunDir, start: StartAt) -> Self {
         Self::with_config(run_dir, start, ClientConfig::default())
     }
 
     /// Creates a subscriber with a configuration other than the default. It replaces a futex doorbell with an eventfd.
-    pub fn with_config(run_dir: &RunDir, start: Start, config: ClientConfig) -> Self {
+    pub fn with_config(run_dir: &RunDir, start: StartAt, config: ClientConfig) -> Self {
         let subscriber = Subscriber::with_config(run_dir, start, with_descriptor(config));
         Self { subscriber, wakeup: Wakeup::default() }
     }

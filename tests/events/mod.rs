@@ -3,7 +3,7 @@
 mod wait;
 
 use bellwire::{
-    Delivery, Event, EventPublisher, ProviderState, RunDir, Server, ServerConfig, Start,
+    Delivery, Event, EventPublisher, ProviderState, RunDir, Server, ServerConfig, StartAt,
     SubscribeError, Subscriber,
 };
 
@@ -51,13 +51,13 @@ impl Provider {
         &self.dir.run_dir
     }
 
-    fn subscriber(&self, start: Start) -> Subscriber<News> {
+    fn subscriber(&self, start: StartAt) -> Subscriber<News> {
         subscriber(self.run_dir(), start)
     }
 
     /// A subscriber that has found the provider.
     fn following(&self) -> Subscriber<News> {
-        let mut subscriber = self.subscriber(Start::Now);
+        let mut subscriber = self.subscriber(StartAt::Now);
         until("it follows", || {
             assert_eq!(subscriber.try_next().unwrap(), None);
             subscriber.is_following()
@@ -75,7 +75,7 @@ impl Provider {
     }
 }
 
-fn subscriber<E: Event>(run_dir: &RunDir, start: Start) -> Subscriber<E> {
+fn subscriber<E: Event>(run_dir: &RunDir, start: StartAt) -> Subscriber<E> {
     Subscriber::with_config(
         run_dir,
         start,
@@ -105,7 +105,7 @@ fn next(subscriber: &mut Subscriber<News>) -> u64 {
 fn each_subscriber_receives_every_event_in_order_from_its_own_start() {
     let provider = Provider::open();
     provider.send(3, 20);
-    let mut oldest = provider.subscriber(Start::Oldest);
+    let mut oldest = provider.subscriber(StartAt::Oldest);
     assert_eq!([(); 3].map(|()| next(&mut oldest)), [1, 2, 3]);
     let mut now = provider.following();
     provider.send(500, 100);
@@ -199,7 +199,7 @@ fn events_of_any_length_up_to_the_largest_ring_are_sent_and_a_longer_one_is_refu
 #[test]
 fn a_malformed_event_is_reported_with_its_sequence_and_the_next_one_arrives() {
     let provider = Provider::open();
-    let mut subscriber = subscriber::<Numbers>(provider.run_dir(), Start::Oldest);
+    let mut subscriber = subscriber::<Numbers>(provider.run_dir(), StartAt::Oldest);
     provider.send(1, 9);
     provider.send(1, 8);
     let error = subscriber.next(Some(TEST_TIMEOUT)).unwrap_err();
@@ -212,7 +212,7 @@ fn a_malformed_event_is_reported_with_its_sequence_and_the_next_one_arrives() {
 fn many_threads_publish_and_every_event_has_its_own_number() {
     let provider = Provider::open();
     provider.publisher.set_depth(4 << 20).unwrap();
-    let mut subscriber = provider.subscriber(Start::Oldest);
+    let mut subscriber = provider.subscriber(StartAt::Oldest);
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
             let publisher = &provider.publisher;

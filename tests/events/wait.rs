@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Delivery, ProviderState, Refreshed, Server, SnapshotCache, Start, SubscribeError,
+    CallError, Delivery, ProviderState, Refreshed, Server, SnapshotCache, StartAt, SubscribeError,
     Subscriber,
 };
 
@@ -58,7 +58,7 @@ fn a_wait_takes_nothing_and_ends_in_time() {
 #[test]
 fn a_subscriber_waits_for_its_provider_and_outlives_it() {
     let dir = Dir::new();
-    let mut subscriber: Subscriber<News> = subscriber(&dir.run_dir, Start::Now);
+    let mut subscriber: Subscriber<News> = subscriber(&dir.run_dir, StartAt::Now);
     assert_eq!(subscriber.try_next().unwrap(), None);
     assert_eq!(subscriber.state(), ProviderState::Absent);
     let provider = Provider::in_dir(dir);
@@ -88,7 +88,7 @@ fn waits_for_an_absent_provider_end_when_one_starts() {
     let hour = Duration::from_secs(3600);
     let config = client_config().backoff((hour, hour));
     let mut subscriber =
-        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config.clone());
+        Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config.clone());
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     let follower = park(move || next(&mut subscriber));
     let watcher = park(move || cache.wait_for_change(Some(TEST_TIMEOUT)).unwrap());

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
+use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, View, name_hash};
 
 use super::burst::{Burst, BurstClient, BurstContext, SessionFigures};
@@ -57,7 +57,7 @@ impl Consumer {
         let mut consumer = Self {
             cache: SnapshotCache::new(run_dir),
             client,
-            ticks: Subscriber::new(run_dir, Start::Oldest),
+            ticks: Subscriber::new(run_dir, StartAt::Oldest),
             burst_client: BurstClient::connect(run_dir)?,
             burst: None,
             test_cgroups,

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncSubscriber, Client, Delivery, Doorbell, ProviderState, Server, ServerConfig, Start,
+    AsyncSubscriber, Client, Delivery, Doorbell, ProviderState, Server, ServerConfig, StartAt,
     Subscriber,
 };
 use bellwire_memfd::{clock, poll};
@@ -38,7 +38,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = dir();
         let config = client_config().doorbell(doorbell);
-        let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config);
+        let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config);
         assert_eq!(subscriber.try_next().unwrap(), None);
         let run_dir = dir.run_dir.clone();
         let mut sleeps = 0;
@@ -85,7 +85,7 @@ fn a_subscriber_with_a_futex_has_no_descriptor() {
     let (_server, publisher) = provider(&dir.run_dir);
     publisher.send(&text(1, 1)).unwrap();
     let mut subscriber =
-        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, client_config());
+        Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, client_config());
     assert!(subscriber.next(Some(TEST_TIMEOUT)).unwrap().is_some());
     let error = subscriber.as_fd().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
@@ -97,7 +97,7 @@ fn tasks_await_events_over_the_end_of_their_provider() {
     runtime.block_on(async {
         let dir = dir();
         let mut subscribers =
-            [(); 3].map(|()| AsyncSubscriber::<News>::new(&dir.run_dir, Start::Oldest));
+            [(); 3].map(|()| AsyncSubscriber::<News>::new(&dir.run_dir, StartAt::Oldest));
         let run_dir = dir.run_dir.clone();
         let (take, taken) = channel();
         let publishing = thread::spawn(move || {
@@ -152,7 +152,7 @@ fn a_provider_of_one_request_at_a_time_announces_the_next_event() {
             let mut builder = Server::builder_with(&dir.run_dir, config);
             let publisher = builder.events::<News>(super::DEPTH).unwrap();
             let server = builder.start().unwrap();
-            let mut subscriber = AsyncSubscriber::<News>::new(&dir.run_dir, Start::Oldest);
+            let mut subscriber = AsyncSubscriber::<News>::new(&dir.run_dir, StartAt::Oldest);
             for number in 1..=3 {
                 publisher.send(&text(number, 2)).unwrap();
                 let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();

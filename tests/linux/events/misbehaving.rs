@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use bellwire::{CallError, Delivery, Start, SubscribeError, Subscriber};
+use bellwire::{CallError, Delivery, StartAt, SubscribeError, Subscriber};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
     BROADCAST_RECORDS, BoardWord, BroadcastHeader, BroadcastKind, BroadcastRecord, BroadcastRing,
@@ -52,7 +52,7 @@ fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation:
     let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
     let mut subscriber = Subscriber::<News>::with_config(
         &dir.run_dir,
-        Start::Oldest,
+        StartAt::Oldest,
         client_config().backoff(backoff),
     );
     let error = std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! A provider that lacks something to pass its ring.
 
-use bellwire::{Delivery, Doorbell, ProviderState, RunDir, Start, Subscriber};
+use bellwire::{Delivery, Doorbell, ProviderState, RunDir, StartAt, Subscriber};
 use bellwire_memfd::poll;
 
 use super::{News, dir, provider, text};
@@ -35,7 +35,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
         let mut ask = |line| assert_eq!(provider.ask(line), "ok");
         let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
         let config = client_config().doorbell(Doorbell::Eventfd).backoff(backoff);
-        let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config);
+        let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config);
         let next = |subscriber: &mut Subscriber<News>, number| {
             let event = Delivery::Event { sequence: number, event: text(number, 2) };
             assert_eq!(subscriber.next(Some(TEST_TIMEOUT)).unwrap(), Some(event));

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "tokio")]
 use bellwire::AsyncSubscriber;
 use bellwire::{
-    ClientConfig, Doorbell, Event, ProviderState, Refreshed, SnapshotCache, Start, Subscriber,
+    ClientConfig, Doorbell, Event, ProviderState, Refreshed, SnapshotCache, StartAt, Subscriber,
 };
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status, record_len};
@@ -87,7 +87,8 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
 fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "changes");
-    let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+    let mut subscriber =
+        Subscriber::<Changes>::with_config(&dir.run_dir, StartAt::Now, config(LONG));
     let mut rogue = open(&listener, || {
         subscriber.try_next().unwrap();
         subscriber.state()
@@ -151,7 +152,8 @@ fn a_cache_whose_requests_are_declined_again_connects_only_after_its_backoff() {
 fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "changes");
-    let mut subscriber = Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+    let mut subscriber =
+        Subscriber::<Changes>::with_config(&dir.run_dir, StartAt::Now, config(LONG));
     for _ in 0..2 {
         let mut turn = || {
             assert!(subscriber.try_next().unwrap().is_none());
@@ -183,7 +185,7 @@ fn a_task_that_is_not_rung_sleeps_until_its_backoff_ends() {
             let listener = RogueListener::bind(&dir.run_dir, "changes");
             let opened = thread::spawn(move || listener.open(1));
             let mut subscriber =
-                AsyncSubscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(pause));
+                AsyncSubscriber::<Changes>::with_config(&dir.run_dir, StartAt::Now, config(pause));
             let polls = Arc::new(AtomicU32::new(0));
             let counted = Arc::clone(&polls);
             let task = tokio::spawn(async move {

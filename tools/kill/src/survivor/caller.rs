@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bellwire::{
     CallError, Client, Delivery, Doorbell, ErrorKind, Executed, ProviderState, RefreshError,
-    Refreshed, RunDir, Snapshot, SnapshotCache, Start, SubscribeError, Subscriber,
+    Refreshed, RunDir, Snapshot, SnapshotCache, StartAt, SubscribeError, Subscriber,
 };
 
 use super::Survivor;
@@ -39,7 +39,7 @@ impl Caller {
             client: Client::with_config(run_dir, config()),
             cache: SnapshotCache::with_config(run_dir, config()),
             ring_cache: SnapshotCache::with_config(run_dir, config()),
-            subscriber: Subscriber::with_config(run_dir, Start::Oldest, config()),
+            subscriber: Subscriber::with_config(run_dir, StartAt::Oldest, config()),
             last_event: 0,
             doorbell: Doorbell::Futex,
         }

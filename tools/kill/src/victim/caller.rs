@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bellwire::{Client, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
+use bellwire::{Client, Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber};
 
 use super::{END, GATE, VictimTask, stop};
 use crate::phase::Scenario;
@@ -37,7 +37,7 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
         Scenario::Subscribe => {
             stop(GATE);
             let mut subscriber =
-                Subscriber::<NumberedEvent>::with_config(run_dir, Start::Oldest, config());
+                Subscriber::<NumberedEvent>::with_config(run_dir, StartAt::Oldest, config());
             let mut taken = Vec::new();
             for _ in 0..EVENTS {
                 taken.push(subscriber.next(Some(TIMEOUT))?);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire::{Delivery, Event, EventPublisher, RunDir, ServerBuilder, Start, Subscriber};
+use bellwire::{Delivery, Event, EventPublisher, RunDir, ServerBuilder, StartAt, Subscriber};
 
 use crate::Outcome;
 use crate::burst::Burst;
@@ -46,7 +46,7 @@ impl Publishers {
 
 /// A subscriber that follows its publisher.
 pub(super) fn subscriber<const N: usize>(case: &Case) -> Subscriber<Message<N>> {
-    let mut subscriber = Subscriber::new(&RunDir::new(case.dir()), Start::Now);
+    let mut subscriber = Subscriber::new(&RunDir::new(case.dir()), StartAt::Now);
     while !subscriber.is_following() && subscriber.try_next().is_ok() {
         std::thread::yield_now();
     }
