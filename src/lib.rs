@@ -202,7 +202,7 @@ pub use bellwire_derive::Message;
 /// | `idempotent` | `Service::IDEMPOTENT` |
 #[cfg(feature = "derive")]
 pub use bellwire_derive::Service;
-pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
+pub use cache::{CurrentSnapshot, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, ProviderState};
 pub use config::{ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};

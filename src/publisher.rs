@@ -92,7 +92,7 @@ pub trait Snapshot: 'static {
         false
     }
 
-    /// Returns the bytes of the snapshot of which this is the index, for [`Current::bytes`](crate::Current::bytes) after
+    /// Returns the bytes of the snapshot of which this is the index, for [`CurrentSnapshot::bytes`](crate::CurrentSnapshot::bytes) after
     /// [`Snapshot::apply_delta`].
     fn to_bytes(index: &Self::Index) -> Vec<u8> {
         let _ = index;

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
-    ClientConfig, Contract, Current, Dynamic, ProviderState, RefreshError, Refreshed, RunDir,
-    Snapshot, SnapshotCache,
+    ClientConfig, Contract, CurrentSnapshot, Dynamic, ProviderState, RefreshError, Refreshed,
+    RunDir, Snapshot, SnapshotCache,
 };
 
 /// A [`SnapshotCache`] for a task of a tokio runtime.
@@ -105,7 +105,7 @@ impl<T: Snapshot> AsyncSnapshotCache<T> {
     }
 
     /// Returns the held snapshot.
-    pub fn current(&self) -> Option<Current<'_, T>> {
+    pub fn current(&self) -> Option<CurrentSnapshot<'_, T>> {
         self.cache.current()
     }
 

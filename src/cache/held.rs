@@ -48,30 +48,30 @@ pub(super) enum Source {
 /// A snapshot held by a cache.
 ///
 /// ```
-/// use bellwire::Current;
+/// use bellwire::CurrentSnapshot;
 /// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
 #[doc = include_str!("../doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(&0.5_f64.to_le_bytes())?;
 /// cache.refresh_within(Duration::from_secs(5))?;
-/// let current: Current<'_, Load> = cache.current().ok_or("there is none")?;
+/// let current: CurrentSnapshot<'_, Load> = cache.current().ok_or("there is none")?;
 /// assert_eq!((current.generation(), *current.index(), current.bytes().len()), (1, 0.5, 8));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Current<'a, T: Snapshot>(pub(super) &'a HeldSnapshot<T>);
+pub struct CurrentSnapshot<'a, T: Snapshot>(pub(super) &'a HeldSnapshot<T>);
 
-impl<T: Snapshot> Clone for Current<'_, T> {
+impl<T: Snapshot> Clone for CurrentSnapshot<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Snapshot> Copy for Current<'_, T> {}
+impl<T: Snapshot> Copy for CurrentSnapshot<'_, T> {}
 
-impl<'a, T: Snapshot> Current<'a, T> {
+impl<'a, T: Snapshot> CurrentSnapshot<'a, T> {
     /// Returns its bytes, which do not change. After an update by what the provider told, the first call makes them from the
     /// index.
     pub fn bytes(self) -> &'a [u8] {

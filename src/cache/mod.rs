@@ -12,7 +12,7 @@ use crate::trace::delivery::ReaderTrace;
 use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
 use crate::{CallError, Canceller, Client, ClientConfig, Contract, Dynamic, ProviderState, RunDir};
-pub use held::Current;
+pub use held::CurrentSnapshot;
 use held::HeldSnapshot;
 pub(crate) use liveness::LivenessCheck;
 
@@ -258,8 +258,8 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Returns the held snapshot.
-    pub fn current(&self) -> Option<Current<'_, T>> {
-        self.held.as_ref().map(Current)
+    pub fn current(&self) -> Option<CurrentSnapshot<'_, T>> {
+        self.held.as_ref().map(CurrentSnapshot)
     }
 
     /// Returns the provider's state as last observed.

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber};
+use bellwire::{
+    Client, CurrentSnapshot, Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber,
+};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, View, name_hash};
 
 use super::burst::{Burst, BurstClient, BurstContext, SessionFigures};
@@ -173,7 +175,7 @@ impl Consumer {
     fn second(&mut self) -> Second {
         let session = self.client.session().map(|session| session.stats()).unwrap_or_default();
         let current = self.cache.current();
-        let generation = current.map_or(0, Current::generation);
+        let generation = current.map_or(0, CurrentSnapshot::generation);
         let cgroups = current.map_or(0, |current| current.index().view().len());
         self.tally.second(generation, cgroups, session)
     }

@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use bellwire::Current;
+use bellwire::CurrentSnapshot;
 use bellwire::Snapshot as _;
 use bellwire_cgroups::{Cgroup, CgroupsSnapshot, Options, View};
 use serde::Serialize;
@@ -40,7 +40,7 @@ struct Row<'a> {
 
 /// Prints a whole snapshot.
 pub(super) fn snapshot(
-    current: Current<'_, CgroupsSnapshot>,
+    current: CurrentSnapshot<'_, CgroupsSnapshot>,
     selection: &Selection,
     format: Format,
     changes: Option<Value>,
@@ -56,7 +56,7 @@ pub(super) fn snapshot(
 }
 
 /// Returns the line below the table.
-pub(super) fn caption(current: Current<'_, CgroupsSnapshot>, shown: usize) -> String {
+pub(super) fn caption(current: CurrentSnapshot<'_, CgroupsSnapshot>, shown: usize) -> String {
     let view = current.index().view();
     let age = SystemTime::now().duration_since(view.scanned_at()).unwrap_or_default();
     let all = view.len();

@@ -14,7 +14,7 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Current, RunDir, SnapshotCache};
+use bellwire::{Client, CurrentSnapshot, RunDir, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Index};
 
 use super::report::Report;
@@ -157,7 +157,7 @@ impl BurstClient {
 
     /// Makes the provider publish this machine's cgroups again, and waits for them.
     fn back(&mut self, context: &mut BurstContext<'_>) -> Result<(), Failure> {
-        let begun = context.cache.current().map_or(0, Current::generation);
+        let begun = context.cache.current().map_or(0, CurrentSnapshot::generation);
         self.workload.call(&Workload::REAL)?;
         next(context, Instant::now() + SNAPSHOT_TIMEOUT, |generation, _| generation > begun)?;
         Ok(())
