@@ -220,7 +220,7 @@ pub use server::{
     UserIncidents,
 };
 pub use service::{HandlerError, Service};
-pub use session::{Answered, Backpressure, Raw, Replies, Session, WithBackpressure};
+pub use session::{Answered, Backpressure, RawSession, Replies, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use subscriber::{Delivery, StartAt, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};

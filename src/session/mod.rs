@@ -13,7 +13,7 @@ mod tasks;
 
 pub use backpressure::{Backpressure, WithBackpressure};
 pub(crate) use batch::{decode_together, write_together};
-pub use raw::Raw;
+pub use raw::RawSession;
 pub use replies::Replies;
 use snapshots::PublicationRequests;
 #[cfg(feature = "tokio")]

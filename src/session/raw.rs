@@ -13,9 +13,9 @@ use crate::{CallError, Service};
 /// A [`Session`] with the bytes of its messages, for callers that encode in place or know the types only at run time: see
 /// [`Session::raw`].
 #[derive(Debug)]
-pub struct Raw<'a, S: Service>(&'a mut Session<S>);
+pub struct RawSession<'a, S: Service>(&'a mut Session<S>);
 
-impl<'a, S: Service> Raw<'a, S> {
+impl<'a, S: Service> RawSession<'a, S> {
     /// Calls with the bytes of a request and lends the bytes of the answer. In a steady state, it allocates nothing.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl<'a, S: Service> Raw<'a, S> {
         Ok(taken.map(|(ticket, len)| (ticket, len.map(|len| self.0.answer_bytes(len)))))
     }
 
-    /// Like [`Session::wait_reply`], but lends the answer's bytes, as [`Raw::try_reply`] does.
+    /// Like [`Session::wait_reply`], but lends the answer's bytes, as [`RawSession::try_reply`] does.
     ///
     /// # Errors
     /// Like [`Session::wait_reply`].
@@ -66,8 +66,8 @@ impl<'a, S: Service> Raw<'a, S> {
 
 impl<S: Service> Session<S> {
     /// Returns a view of the session with the bytes of its messages.
-    pub fn raw(&mut self) -> Raw<'_, S> {
-        Raw(self)
+    pub fn raw(&mut self) -> RawSession<'_, S> {
+        RawSession(self)
     }
 
     /// Returns the length of the answer, which [`Session::answer_bytes`] lends.
