@@ -211,7 +211,7 @@ pub use event::{Event, EventPublisher};
 pub use lookup::Lookup;
 pub use message::Message;
 pub use payload::Payload;
-pub use probe::{Probe, Terms, probe};
+pub use probe::{Probe, SessionTerms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use report::{ServerReport, StatsClient};
 pub use run_dir::RunDir;

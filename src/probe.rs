@@ -28,7 +28,7 @@ pub struct Probe {
     /// Why the provider sent REFUSE, as a code and as a message for the operator; `None` when it sent READY.
     pub refused: Option<(RefuseCode, Box<str>)>,
     /// The terms of the session; `None` when the provider sent REFUSE.
-    pub terms: Option<Terms>,
+    pub terms: Option<SessionTerms>,
 }
 
 /// The terms agreed on by both ends, and the content of the provider's board.
@@ -44,7 +44,7 @@ pub struct Probe {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Terms {
+pub struct SessionTerms {
     /// The lane that requests would travel in.
     pub requests: LaneStats,
     /// The lane that answers would travel in.
@@ -55,7 +55,7 @@ pub struct Terms {
     pub generation: u64,
 }
 
-impl Terms {
+impl SessionTerms {
     pub(crate) fn of<S: Service>(session: &Session<S>) -> Self {
         let SessionStats { requests, answers, .. } = session.stats();
         let (max_request, generation) = (session.max_request(), session.board().generation());
@@ -85,7 +85,7 @@ pub fn probe(
             Ok(Probe { took, pid, refused: Some((code, reason)), terms: None })
         }
         opened => {
-            let terms = Terms::of(&Session::<Dynamic>::new(opened?, config));
+            let terms = SessionTerms::of(&Session::<Dynamic>::new(opened?, config));
             Ok(Probe { took, pid, refused: None, terms: Some(terms) })
         }
     }

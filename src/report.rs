@@ -10,7 +10,7 @@ use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*};
 use crate::{
     CallError, ClientConfig, ConnectError, ErrorKind, IncidentCounts, IncidentKind, Malformed,
-    Message, RunDir, ServerConfig, Service, Session, Terms, UserIncidents,
+    Message, RunDir, ServerConfig, Service, Session, SessionTerms, UserIncidents,
 };
 
 /// The layouts of a report: the second appends the incidents, for a stats client that requests it.
@@ -171,8 +171,8 @@ impl StatsClient {
     }
 
     /// Returns the initial terms of a session with this service.
-    pub fn terms(&self) -> Terms {
-        Terms::of(&self.session)
+    pub fn terms(&self) -> SessionTerms {
+        SessionTerms::of(&self.session)
     }
 }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bellwire::{
     CallError, ConnectError, ErrorKind, Liveness, Probe, RefuseCode, RunDir, ServerReport,
-    ServerStats, ServiceName, StatsClient, Terms, probe,
+    ServerStats, ServiceName, SessionTerms, StatsClient, probe,
 };
 
 use crate::config;
@@ -18,7 +18,7 @@ pub(crate) struct Provider {
     /// How long the handshake took.
     pub(crate) took: Option<Duration>,
     /// The initial terms of a session.
-    pub(crate) terms: Option<Terms>,
+    pub(crate) terms: Option<SessionTerms>,
     /// Its server's counters; `None` if they were not requested or the server does not support the request.
     pub(crate) report: Option<ServerReport>,
 }
