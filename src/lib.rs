@@ -216,11 +216,11 @@ pub use publisher::{Publisher, Snapshot};
 pub use report::{ServerReport, StatsClient};
 pub use run_dir::RunDir;
 pub use server::{
-    Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
-    UserIncidents,
+    BatchAnswers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server,
+    ServerBuilder, UserIncidents,
 };
 pub use service::{HandlerError, Service};
-pub use session::{Answered, Backpressure, RawSession, Replies, Session, WithBackpressure};
+pub use session::{Answered, Backpressure, BatchReplies, RawSession, Session, WithBackpressure};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use subscriber::{Delivery, StartAt, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};

@@ -18,10 +18,10 @@ const NO_ROOM: &str = "the batch has more items than its answers have room for i
 /// Malformed requests do not reach the handler; their answers are inserted between the others.
 ///
 /// ```
-/// use bellwire::{Answers, Client};
+/// use bellwire::{BatchAnswers, Client};
 #[doc = include_str!("../doc/increment.txt")]
 /// let mut builder = Server::builder(&run_dir);
-/// builder.serve_batches::<Increment>(|_, requests: &[u64], answers: &mut Answers<'_, u64>| {
+/// builder.serve_batches::<Increment>(|_, requests: &[u64], answers: &mut BatchAnswers<'_, u64>| {
 ///     answers.extend(requests.iter().map(|number| number + 1));
 /// })?;
 /// let server = builder.start()?;
@@ -32,7 +32,7 @@ const NO_ROOM: &str = "the batch has more items than its answers have room for i
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Answers<'a, R> {
+pub struct BatchAnswers<'a, R> {
     caller: &'a Caller,
     batch: &'a mut BatchBuilder,
     /// The malformed items that are still to be answered, in order.
@@ -44,7 +44,7 @@ pub struct Answers<'a, R> {
     response: PhantomData<fn(&R)>,
 }
 
-impl<R: Message> Answers<'_, R> {
+impl<R: Message> BatchAnswers<'_, R> {
     /// Answers the next request. An answer that no longer fits the message fails alone, as
     /// [`Status::TooLarge`](crate::Status::TooLarge). More answers than requests are ignored.
     #[inline]
@@ -53,7 +53,7 @@ impl<R: Message> Answers<'_, R> {
     }
 
     /// Answers the next items, one with each of `responses`; ignores any surplus. Cheaper than calling
-    /// [`Answers::push`] for each if all responses [have the same length](Message::LEN).
+    /// [`BatchAnswers::push`] for each if all responses [have the same length](Message::LEN).
     pub fn extend(&mut self, responses: impl IntoIterator<Item = R>) {
         let mut responses = responses.into_iter();
         if self.malformed.is_empty() {
@@ -129,7 +129,7 @@ pub(super) struct TypedBatch<S, F> {
 impl<S, F> TypedBatch<S, F>
 where
     S: Service,
-    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
+    F: Fn(&Caller, &[S::Request], &mut BatchAnswers<'_, S::Response>) + Send + Sync,
 {
     pub(super) fn new(function: F) -> Self {
         Self { function, service: PhantomData }
@@ -143,7 +143,7 @@ where
         malformed: &[(usize, Malformed)],
     ) {
         let (due, is_abandoned, response) = (requests.len(), false, PhantomData);
-        let mut answers = Answers { caller, batch, malformed, due, is_abandoned, response };
+        let mut answers = BatchAnswers { caller, batch, malformed, due, is_abandoned, response };
         (self.function)(caller, requests, &mut answers);
         answers.finish();
     }
@@ -179,7 +179,7 @@ where
 impl<S, F> Call for TypedBatch<S, F>
 where
     S: Service,
-    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
+    F: Fn(&Caller, &[S::Request], &mut BatchAnswers<'_, S::Response>) + Send + Sync,
 {
     /// A single request is a batch of one.
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {

@@ -16,7 +16,7 @@ use super::handler::{Handler, Typed, Untyped};
 use super::quotas::Quotas;
 use super::reactor::Reactor;
 use super::{
-    Answers, Caller, Incident, IncidentHook, Listener, Server, Shared, own_thread, system,
+    BatchAnswers, Caller, Incident, IncidentHook, Listener, Server, Shared, own_thread, system,
 };
 use crate::error::of_transport;
 use crate::event::LONGEST;
@@ -193,7 +193,10 @@ impl ServerBuilder {
     /// Like [`ServerBuilder::serve`].
     pub fn serve_batches<S: Service>(
         &mut self,
-        handler: impl Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
+        handler: impl Fn(&Caller, &[S::Request], &mut BatchAnswers<'_, S::Response>)
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<&mut Self, ServeError> {
         self.serve_by::<S>(Handler::Call(Arc::new(TypedBatch::<S, _>::new(handler))))
     }

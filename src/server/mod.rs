@@ -20,7 +20,7 @@ mod tasks;
 mod watch;
 mod workers;
 
-pub use batch::Answers;
+pub use batch::BatchAnswers;
 pub use builder::ServerBuilder;
 pub use handler::Caller;
 pub use incidents::{Incident, IncidentCause, IncidentCounts, IncidentKind, UserIncidents};

@@ -8,7 +8,7 @@ use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
 use bellwire_core::{Deadline, LimitOwner, Port};
 
-use super::replies::{OversizedItem, Replies};
+use super::replies::{BatchReplies, OversizedItem};
 use super::requests::Unwritten;
 use super::{Answer, Answered, Body, Outgoing, Session, lost, metrics};
 use crate::{CallError, Malformed, Message, Service};
@@ -63,7 +63,7 @@ impl<S: Service> Session<S> {
     pub fn call_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<Replies<'_, S>, CallError> {
+    ) -> Result<BatchReplies<'_, S>, CallError> {
         let mut until = Deadline::within(self.timeout);
         let (shape, answer) = self.with_batch(requests, |session, batch| {
             let sent = batch.and_then(|batch| session.submit_waiting(batch, &mut until));
@@ -94,7 +94,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError`] of the session; an error of one batch is in the returned value.
-    pub fn try_batch(&mut self) -> Result<Option<Answered<Replies<'_, S>>>, CallError> {
+    pub fn try_batch(&mut self) -> Result<Option<Answered<BatchReplies<'_, S>>>, CallError> {
         match self.next_batch()? {
             Some((ticket, checked)) => Ok(Some((ticket, self.open_batch(checked)))),
             None => self.nothing(),
@@ -106,7 +106,10 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// [`CallError::Deadline`] when none has arrived; requests stay in flight. Otherwise like [`Session::try_batch`].
-    pub fn wait_batch(&mut self, timeout: Duration) -> Result<Answered<Replies<'_, S>>, CallError> {
+    pub fn wait_batch(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Answered<BatchReplies<'_, S>>, CallError> {
         let (ticket, checked) =
             self.wait_for(timeout, |session| match session.next_batch()? {
                 None => session.nothing(),
@@ -119,7 +122,7 @@ impl<S: Service> Session<S> {
     fn open_batch(
         &mut self,
         checked: Result<(Answer, Shape), CallError>,
-    ) -> Result<Replies<'_, S>, CallError> {
+    ) -> Result<BatchReplies<'_, S>, CallError> {
         let (answer, shape) = checked?;
         self.replies(answer, shape)
     }
@@ -167,7 +170,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Returns the answers where they arrived, counted as one answer.
-    fn replies(&mut self, answer: Answer, shape: Shape) -> Result<Replies<'_, S>, CallError> {
+    fn replies(&mut self, answer: Answer, shape: Shape) -> Result<BatchReplies<'_, S>, CallError> {
         let Answer { reply, body } = answer;
         // The inbox may be in use.
         let in_inbox = match body {
@@ -278,7 +281,10 @@ pub(super) fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, 
     Ok(view)
 }
 
-pub(super) fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
+pub(super) fn replies<S: Service>(
+    bytes: &[u8],
+    shape: Shape,
+) -> Result<BatchReplies<'_, S>, CallError> {
     let view = view(bytes, &shape)?;
-    Ok(Replies::new(&view, shape.left_out))
+    Ok(BatchReplies::new(&view, shape.left_out))
 }

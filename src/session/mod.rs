@@ -14,7 +14,7 @@ mod tasks;
 pub use backpressure::{Backpressure, WithBackpressure};
 pub(crate) use batch::{decode_together, write_together};
 pub use raw::RawSession;
-pub use replies::Replies;
+pub use replies::BatchReplies;
 use snapshots::PublicationRequests;
 #[cfg(feature = "tokio")]
 pub(crate) use {

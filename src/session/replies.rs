@@ -25,7 +25,7 @@ use crate::{CallError, Malformed, Message, Service};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Replies<'a, S: Service> {
+pub struct BatchReplies<'a, S: Service> {
     /// The remaining answers, if all are Ok and have `stride` bytes, and every request was sent.
     even: &'a [u8],
     /// Above 0.
@@ -56,7 +56,7 @@ struct ItemReplies<'a> {
 /// The next answer.
 type Next<S> = Option<Result<<S as Service>::Response, Box<CallError>>>;
 
-impl<'a, S: Service> Replies<'a, S> {
+impl<'a, S: Service> BatchReplies<'a, S> {
     /// Creates the answers in `view` to a batch of which some requests were left out.
     pub(super) fn new(view: &BatchView<'a>, left_out: Vec<OversizedItem>) -> Self {
         let even = view.even().filter(|_| left_out.is_empty());
@@ -82,7 +82,7 @@ impl<'a, S: Service> Replies<'a, S> {
     }
 }
 
-impl<S: Service> Iterator for Replies<'_, S> {
+impl<S: Service> Iterator for BatchReplies<'_, S> {
     type Item = Result<S::Response, Box<CallError>>;
 
     /// A loop keeps `self` in registers as long as no reference to it escapes, so the rare case works on a copy.
@@ -128,11 +128,11 @@ fn malformed(error: Malformed) -> Box<CallError> {
     Box::new(error.into())
 }
 
-impl<S: Service> fmt::Debug for Replies<'_, S> {
+impl<S: Service> fmt::Debug for BatchReplies<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replies").field("left", &self.len()).finish_non_exhaustive()
+        f.debug_struct("BatchReplies").field("left", &self.len()).finish_non_exhaustive()
     }
 }
 
-impl<S: Service> ExactSizeIterator for Replies<'_, S> {}
-impl<S: Service> FusedIterator for Replies<'_, S> {}
+impl<S: Service> ExactSizeIterator for BatchReplies<'_, S> {}
+impl<S: Service> FusedIterator for BatchReplies<'_, S> {}

@@ -144,7 +144,7 @@ fn no_item_of_a_batch_allocates_at_either_end() {
         );
         let whole = measure(
             |builder| {
-                let handler = |numbers: &[u64], answers: &mut bellwire::Answers<'_, u64>| {
+                let handler = |numbers: &[u64], answers: &mut bellwire::BatchAnswers<'_, u64>| {
                     numbers.iter().for_each(|number| answers.push(&(number * 2)));
                 };
                 builder

@@ -13,7 +13,7 @@ fn setups() -> impl Iterator<Item = Setup> {
             builder.serve::<Doubler>(|_, number| double(number)).unwrap();
         },
         |builder| {
-            let whole = |batch: &[u64], answers: &mut bellwire::Answers<'_, _>| {
+            let whole = |batch: &[u64], answers: &mut bellwire::BatchAnswers<'_, _>| {
                 answers.extend(batch.iter().map(|number| double(*number).unwrap()));
             };
             builder

@@ -5,7 +5,8 @@ mod many;
 mod typed;
 
 use bellwire::{
-    Answers, CallError, Client, ClientConfig, HandlerError, Server, ServerConfig, Session, Status,
+    BatchAnswers, CallError, Client, ClientConfig, HandlerError, Server, ServerConfig, Session,
+    Status,
 };
 
 use crate::support::services::services;
@@ -41,7 +42,7 @@ impl Setup {
 
     /// Batches are handled as a whole.
     pub(crate) fn by_batch(
-        handler: impl Fn(&[u64], &mut Answers<'_, Vec<u8>>) + Send + Sync + 'static,
+        handler: impl Fn(&[u64], &mut BatchAnswers<'_, Vec<u8>>) + Send + Sync + 'static,
     ) -> Self {
         Self::with(ServerConfig::default(), client_config(), |builder| {
             builder

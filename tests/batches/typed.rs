@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bellwire::{
-    Answers, CallError, Client, HandlerError, Limits, Malformed, Message, Server, ServerBuilder,
-    ServerConfig, Session, Status,
+    BatchAnswers, CallError, Client, HandlerError, Limits, Malformed, Message, Server,
+    ServerBuilder, ServerConfig, Session, Status,
 };
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
@@ -17,7 +17,7 @@ services! {
     Bytes(Doubler::NAME): Vec<u8> => Vec<u8>;
 }
 
-fn whole(batch: &[u64], answers: &mut Answers<'_, Vec<u8>>) {
+fn whole(batch: &[u64], answers: &mut BatchAnswers<'_, Vec<u8>>) {
     for number in batch {
         match double(*number) {
             Ok(bytes) => answers.push(&bytes),
@@ -121,7 +121,7 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
             builder.serve::<Bytes>(|_, bytes| Ok::<_, HandlerError>(bytes)).unwrap();
         },
         |builder| {
-            let echo = |batch: &[Vec<u8>], answers: &mut Answers<'_, Vec<u8>>| {
+            let echo = |batch: &[Vec<u8>], answers: &mut BatchAnswers<'_, Vec<u8>>| {
                 batch.iter().for_each(|bytes| answers.push(bytes));
             };
             builder.serve_batches::<Bytes>(move |_, batch, answers| echo(batch, answers)).unwrap();

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    Answers, CallError, Caller, Client, ErrorKind, Server, ServerBuilder, ServerConfig, Service,
-    Status,
+    BatchAnswers, CallError, Caller, Client, ErrorKind, Server, ServerBuilder, ServerConfig,
+    Service, Status,
 };
 
 use crate::support::guard::{TEST_TIMEOUT, until};
@@ -86,7 +86,7 @@ fn serve(
             .unwrap();
         return;
     }
-    let all = move |caller: &Caller, batch: &[u64], answers: &mut Answers<'_, u64>| {
+    let all = move |caller: &Caller, batch: &[u64], answers: &mut BatchAnswers<'_, u64>| {
         for number in batch {
             if answers.is_abandoned() {
                 return;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bellwire::{Answers, Lookup, RunDir, Server, Service};
+use bellwire::{BatchAnswers, Lookup, RunDir, Server, Service};
 use bellwire_apps::AppsLookup;
 use bellwire_cgroups::CgroupsLookup;
 
@@ -31,7 +31,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     }
     let names = Names::of(args)?;
     let what = format!("the processes of {}", root.display());
-    let handler = move |pids: &[u32], answers: &mut Answers<'_, _>| {
+    let handler = move |pids: &[u32], answers: &mut BatchAnswers<'_, _>| {
         // A process that is requested twice in one batch is read once.
         let mut read = HashMap::new();
         names.refresh();
@@ -69,7 +69,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     let directory = directory.map_err(|error| no_cgroups(root, &error))?;
     let names = Names::of(args)?;
     let (count, age) = (directory.known(), span(args.interval));
-    let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
+    let handler = move |paths: &[String], answers: &mut BatchAnswers<'_, _>| {
         names.refresh();
         let mut asked = paths.iter();
         directory.lookup(paths, |mut found| {
@@ -93,7 +93,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
 fn serve<S: Service>(
     run_dir: &RunDir,
     args: &Provide,
-    handler: impl Fn(&[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
+    handler: impl Fn(&[S::Request], &mut BatchAnswers<'_, S::Response>) + Send + Sync + 'static,
     say: impl FnOnce(),
 ) -> Result<Exit, Failure> {
     let stop = Stop::of_provider()?;

@@ -1,6 +1,6 @@
 //! Batches: many items in one message.
 
-use bellwire::{Client, Replies};
+use bellwire::{BatchReplies, Client};
 
 use super::{ANSWERS_WITHIN, Items, connected, counters_of, session_of};
 use crate::Outcome;
@@ -45,7 +45,7 @@ impl contender::Client for Caller {
 
 #[inline]
 fn put(
-    mut replies: Replies<'_, Items>,
+    mut replies: BatchReplies<'_, Items>,
     values: &mut Vec<u64>,
     answers: &mut [u64],
 ) -> Outcome<usize> {
