@@ -158,7 +158,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns the kind of failure, with the same numbers in every language.
+    /// Returns the kind of failure, with the same numbers as in C.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Absent { .. } => ErrorKind::Absent,

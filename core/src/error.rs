@@ -36,7 +36,7 @@ pub enum Fault {
     Nobody,
 }
 
-/// The kind of failure, with the same numbers in every language binding.
+/// The kind of failure, with the same numbers in Rust and in C. Go has errors to compare with, without numbers.
 ///
 /// ```
 /// use bellwire_core::ErrorKind;
@@ -51,11 +51,12 @@ pub enum ErrorKind {
     Absent = 1,
     /// The provider refused this client.
     Refused = 2,
-    /// The two ends have no protocol version in common.
+    /// The two ends differ: they have no protocol version in common, or other types of the service.
     Incompatible = 3,
     /// The message exceeds a limit.
     TooLarge = 4,
-    /// The lane is full and the caller did not want to wait; or the backlog of the provider's endpoint is full.
+    /// The lane is full and the caller did not want to wait; the backlog of the provider's endpoint is full; or the provider
+    /// declined a request for now, since it is at capacity or has published nothing yet.
     WouldBlock = 5,
     /// The deadline passed.
     Deadline = 6,
@@ -80,7 +81,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the number that the C and Go bindings use.
+    /// Returns the number, which is that of `BW_E_…` in C, too.
     pub const fn code(self) -> u16 {
         self as u16
     }
