@@ -242,8 +242,8 @@ func closeOwn(fds ...int) {
 // 10 000.
 const maxCloses = 16
 
-// closePatience is how long a close may take before it counts as one that blocks.
-const closePatience = 100 * time.Millisecond
+// closeTimeout is how long a close may take before it counts as one that blocks.
+const closeTimeout = 100 * time.Millisecond
 
 // strangers is in place of the users who are not admitted, of whom there may be any number: their closes wait for each other.
 // It is no user's number.
@@ -267,7 +267,7 @@ func hasBlockedClose(user uint32) bool {
 	reapersMu.Lock()
 	defer reapersMu.Unlock()
 	r := reapers[user]
-	return r != nil && r.running == maxCloses && time.Since(r.progressed) >= closePatience
+	return r != nil && r.running == maxCloses && time.Since(r.progressed) >= closeTimeout
 }
 
 // reap closes descriptors that a peer of this user sent, and does not wait for it.
