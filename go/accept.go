@@ -81,7 +81,7 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 func (s *serverSession) open() error {
 	if refused := s.server.admits(s); refused != nil {
 		if refused.Code == RefusedCredentials {
-			s.sock.user = strangers
+			s.sock.user = unadmittedUsers
 		}
 		return refused
 	}

@@ -245,9 +245,9 @@ const maxCloses = 16
 // closeTimeout is how long a close may take before it counts as one that blocks.
 const closeTimeout = 100 * time.Millisecond
 
-// strangers is in place of the users who are not admitted, of whom there may be any number: their closes wait for each other.
+// unadmittedUsers stands for all users who are not admitted, of whom there may be any number: their closes wait for each other.
 // It is no user's number.
-const strangers = ^uint32(0)
+const unadmittedUsers = ^uint32(0)
 
 // reapers has a reaper for each user of whom something is to be closed.
 var (

@@ -203,7 +203,7 @@ func (s *Server) accept() {
 		s.mu.Lock()
 		if s.closing {
 			s.mu.Unlock()
-			reapConn(strangers, conn)
+			reapConn(unadmittedUsers, conn)
 			return
 		}
 		s.opening++
@@ -238,7 +238,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 	if err != nil {
 		s.reject(session, isOpen, err)
 		if session == nil {
-			reapConn(strangers, conn)
+			reapConn(unadmittedUsers, conn)
 		} else {
 			session.sock.close()
 		}
