@@ -27,7 +27,7 @@ pub(crate) struct Args {
     pub(crate) findings: usize,
     /// How long a survivor may take to detect a death and to release everything, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,

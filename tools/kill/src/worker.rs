@@ -54,7 +54,7 @@ fn kill_all(args: &Args, seed: u64, (index, of): (u64, u64), campaign: Channel) 
         testbed: None,
         traces: Traces::new(),
         spans: HashMap::new(),
-        timeout: Duration::from_secs(args.patience),
+        timeout: Duration::from_secs(args.timeout),
     };
     let phases = args.phases();
     let mut last = None;

@@ -115,7 +115,7 @@ fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Result<String,
     command.env(ACTIVE, number.to_string());
     command.args(["--json", "--findings", "1"]);
     command.args(["--points", &POINTS_FOR_A_FAULT.to_string()]);
-    command.args(["--patience", &TIMEOUT_FOR_A_FAULT.to_string()]);
+    command.args(["--timeout", &TIMEOUT_FOR_A_FAULT.to_string()]);
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
     }
