@@ -279,7 +279,7 @@ func TestVectorsOfLanesThatPoison(t *testing.T) {
 				return take(h, payload, whole)
 			}
 			var found error
-			look := func() {
+			poll := func() {
 				if _, err := e.poll(); err != nil && found == nil {
 					found = err
 				}
@@ -296,19 +296,19 @@ func TestVectorsOfLanesThatPoison(t *testing.T) {
 					e.peer.store(wordTail, vectors.Number(t, line[1]))
 				case "head":
 					e.peer.store(wordHead, vectors.Number(t, line[1]))
-					look()
+					poll()
 				case "lane":
 					patch(t, e.rx.mem, line[1])
 				case "control":
 					sendControl(t, socket, line[1])
-				case "look":
-					look()
+				case "poll":
+					poll()
 					if found != nil {
 						t.Fatal("too early: ", found)
 					}
 				}
 			}
-			look()
+			poll()
 			if found == nil {
 				_ = e.fetch(func() bool { return false })
 				var violation *Violation

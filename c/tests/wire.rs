@@ -125,7 +125,7 @@ trait Rogue {
                 "tail" => self.set(Word::Tail, number(value)),
                 // Empty requests: 16 bytes each.
                 "sent" => self.wait_for(Word::Tail, 16 * number(value), case),
-                "look" => {
+                "poll" => {
                     self.ring();
                     self.wait_for(Word::Head, 16 * number(value), case);
                 }

@@ -68,14 +68,14 @@ fn words() -> Vec<Case> {
         server("tail-too-far").with("tail", 4096 + 4 * MAX_LANE + 16).with("fault", "TailTooFar"),
         server("tail-of-all-bits").with("tail", "0xfffffffffffffff0").with("fault", "TailTooFar"),
         lane(server("tail-goes-back").with("tail", 32), 0, &two)
-            .with("look", 2)
+            .with("poll", 2)
             .with("tail", 16)
             .with("fault", "TailWentBack"),
         client("head-off-the-grid").with("head", 8).with("fault", "Misaligned"),
         client("head-past-what-was-published").with("head", 48).with("fault", "HeadTooFar"),
         client("head-goes-back")
             .with("head", 32)
-            .with("look", 0)
+            .with("poll", 0)
             .with("head", 16)
             .with("fault", "HeadWentBack"),
     ]
@@ -229,7 +229,7 @@ fn outcome(case: &Case) -> PeerFault {
                 let memory = Some(number(first)).filter(|bytes| *bytes > 0).map(SimMemory::new);
                 writer.post(&unhex(rest), memory.into_iter().collect());
             }
-            "look" => {
+            "poll" => {
                 let taken = (0..number(value)).all(|_| reader.poll(&end) == Ok(true));
                 assert!(taken && reader.head().is_ok(), "{}", case.name);
             }
@@ -249,7 +249,7 @@ impl Reader {
         }
     }
 
-    /// Looks at the peer's Head.
+    /// Polls the peer's Head.
     fn head(&mut self) -> Result<(), PeerFault> {
         match self {
             Self::Client(client) => client.end_mut().taken().map(|_| ()),
