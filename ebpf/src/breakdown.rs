@@ -34,7 +34,7 @@ struct Table<'a> {
     session: Option<u64>,
     server: u32,
     client: u32,
-    /// All calls, of which `samples` were looked at.
+    /// All calls; `samples` of them were sampled.
     calls: u64,
     samples: u64,
     stages: Vec<Row>,

@@ -25,7 +25,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<u64>,
     stage: Stage,
-    /// The calls that were looked at; `count` is of all.
+    /// The calls that were sampled; `count` is of all.
     samples: u64,
     count: u64,
     mean_ns: u64,
@@ -95,16 +95,16 @@ pub(crate) fn each_interval(
     }
 }
 
-/// Says how many messages there were, and how many of them were looked at.
+/// Says how many messages there were, and how many of them were sampled.
 pub(crate) fn sample_note(calls: u64, samples: u64, what: &str) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
     let each = calls as f64 / samples.max(1) as f64;
     match calls.cmp(&samples) {
         std::cmp::Ordering::Greater if each >= 10.0 => {
-            format!("{calls} {what}, 1 in {each:.0} looked at")
+            format!("{calls} {what}, 1 in {each:.0} sampled")
         }
-        std::cmp::Ordering::Greater => format!("{calls} {what}, 1 in {each:.1} looked at"),
-        _ => format!("{calls} {what}, all looked at"),
+        std::cmp::Ordering::Greater => format!("{calls} {what}, 1 in {each:.1} sampled"),
+        _ => format!("{calls} {what}, all sampled"),
     }
 }
 

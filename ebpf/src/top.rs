@@ -29,7 +29,7 @@ struct Row {
     session: u64,
     server: u32,
     client: u32,
-    /// All calls, of which `samples` were looked at.
+    /// All calls; `samples` of them were sampled.
     calls: u64,
     samples: u64,
     calls_per_second: f64,

@@ -264,7 +264,7 @@ struct session_stats {
 	struct stats_key key;
 	__u32 server;
 	__u32 client;
-	/* The calls that were looked at; the histograms are weighted, and count all calls. */
+	/* The calls that were sampled; the histograms are weighted, and count all calls. */
 	__u64 samples;
 	struct exemplar slowest;
 	struct total totals[STAGE_COUNT];

@@ -47,13 +47,13 @@ pub(crate) const SESSION_PROBES: [(u64, &str, &[&str]); 6] = [
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceEvent {
-    /// A call or a one-way request that was looked at.
+    /// A call or a one-way request that was sampled.
     Call(Box<Call>),
-    /// A snapshot or event that was looked at, as one reader took it.
+    /// A snapshot or event that was sampled, as one reader took it.
     Delivery(Box<Delivery>),
     /// Something happened to a session.
     Session(SessionEvent),
-    /// A call was slow, looked at or not.
+    /// A call was slow, sampled or not.
     Slow(SlowCall),
     /// A thread of either end was off its CPU.
     OffCpu(OffTime),

@@ -9,11 +9,11 @@ pub struct Scope {
     pub service: Option<String>,
     /// The processes that run these programs or libraries, also later ones, instead of all that run now.
     pub exe: Vec<PathBuf>,
-    /// How many messages are looked at.
+    /// How many messages are sampled.
     pub rate: Rate,
 }
 
-/// The most messages that are looked at a second, for each session and direction.
+/// The most messages that are sampled a second, for each session and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rate {

@@ -74,7 +74,7 @@ impl Stats {
         Ok(Self { start })
     }
 
-    /// Returns how many calls of an entry were looked at.
+    /// Returns how many calls of an entry were sampled.
     pub(crate) fn samples(&self, slot: usize) -> u64 {
         self.field(slot, offset_of!(SessionStats, samples))
     }

@@ -77,7 +77,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns whether snapshots and events are looked at: not while every slow call is looked for.
+    /// Returns whether snapshots and events are sampled: not while every slow call is looked for.
     fn has_deliveries(&self) -> bool {
         self.slower_than.is_none()
     }
@@ -90,7 +90,7 @@ pub struct Counts {
     pub server: u32,
     /// The client's process, or the reader's.
     pub client: u32,
-    /// The calls that were looked at; the histograms are of all.
+    /// The calls that were sampled; the histograms are of all.
     pub samples: u64,
     /// The slowest of the last calls.
     pub slowest: Exemplar,
@@ -396,7 +396,7 @@ impl<'a> Tracer<'a> {
         words.iter().map(|word| u64::from_ne_bytes(*word)).take_while(|at| *at > 0).collect()
     }
 
-    /// Returns the number of calls that were looked at.
+    /// Returns the number of calls that were sampled.
     fn samples(&self) -> u64 {
         let sampled: u64 = (0..stats::SLOTS).map(|slot| self.stats.samples(slot)).sum();
         sampled + self.losses().slow_calls
