@@ -57,7 +57,7 @@ struct Shared {
     jobs: Mutex<Jobs>,
     /// The number of queued jobs; changed with the lock of the jobs held.
     queued: AtomicUsize,
-    /// Changes with each reason to look for a job; for workers that spin. Changed with the lock of the jobs held.
+    /// Changes with each reason to check for a job; spinning workers poll it. Changed with the lock of the jobs held.
     changes: AtomicUsize,
     /// Signalled when there is a job, or the pool closes.
     more: Condvar,
@@ -76,7 +76,7 @@ struct Jobs {
     sessions: Vec<VecDeque<usize>>,
     /// The job that each worker runs.
     running: Vec<Option<Running>>,
-    /// Workers that look at `changes`, and workers that wait to be notified. Before one of the former waits, it looks for a job
+    /// Workers that poll `changes`, and workers that wait to be notified. Before one of the former waits, it looks for a job
     /// with the lock held.
     spinning: usize,
     waiting: usize,
@@ -226,7 +226,7 @@ impl Workers {
         let mut jobs = lock(&self.shared.jobs);
         jobs.push(handler, job);
         let queued = self.shared.queued.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shared.tell();
+        self.shared.bump_changes();
         // Those that spin take a job each.
         let notifies = jobs.waiting > 0 && queued > jobs.spinning;
         if notifies {
@@ -275,7 +275,7 @@ impl Workers {
             queue.is_held = is_held;
         }
         jobs.give_turn(slot);
-        self.shared.tell();
+        self.shared.bump_changes();
         drop(jobs);
         if !is_held {
             self.shared.more.notify_all();
@@ -290,7 +290,7 @@ impl Workers {
         jobs.sessions.clear();
         let queued = std::mem::take(&mut jobs.queues);
         jobs.abandon(|_| true);
-        self.shared.tell();
+        self.shared.bump_changes();
         drop(jobs);
         drop(queued);
         self.shared.more.notify_all();
@@ -370,8 +370,8 @@ impl Shared {
         }
     }
 
-    /// Has workers that spin look for a job. The lock of the jobs is held.
-    fn tell(&self) {
+    /// Has spinning workers check for a job. The lock of the jobs is held.
+    fn bump_changes(&self) {
         let next = self.changes.load(Ordering::Relaxed).wrapping_add(1);
         self.changes.store(next, Ordering::Relaxed);
     }
