@@ -92,7 +92,7 @@ type spinner struct {
 	skip   uint // so many more times
 }
 
-// spin polls moved for so long, and reports whether it returned true. It looks at the clock after each burst of polls.
+// spin polls moved for so long, and reports whether it returned true. It reads the clock after each burst of polls.
 func (s *spinner) spin(limit time.Duration, burst int, moved func() bool) bool {
 	if s.skip > 0 {
 		s.skip--

@@ -31,7 +31,7 @@ func newRingReader(ring words, h ringHeader) *ringReader {
 	return &ringReader{mem: ring, size: uint64(h.size), number: h.number, expected: h.first}
 }
 
-// checkTail looks whether there is something new, and goes on at the oldest record if the reader was overrun.
+// checkTail checks whether there is something new, and goes on at the oldest record if the reader was overrun.
 func (c *ringReader) checkTail() (bool, error) {
 	tail := c.mem.load(wordPublished)
 	switch {

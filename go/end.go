@@ -93,7 +93,7 @@ func (e *end) over() error {
 	return e.gone
 }
 
-// poll looks at the peer's words, and takes what it has published.
+// poll loads the peer's words, and takes what it has published.
 func (e *end) poll() (took bool, err error) {
 	if e.broken != nil || e.closed {
 		return false, nil
@@ -141,7 +141,7 @@ func (e *end) takeOne() error {
 	if err := e.take(h, payload, whole); err != nil {
 		return err
 	}
-	if e.rx.head-e.rx.looked >= uint64(e.rx.epoch.size)/4 || h.kind == kindAttach {
+	if e.rx.head-e.rx.checked >= uint64(e.rx.epoch.size)/4 || h.kind == kindAttach {
 		e.storeHead()
 		e.ringForSpace()
 	}
@@ -155,11 +155,11 @@ func (e *end) storeHead() {
 	}
 }
 
-// ringForSpace rings a peer that waits for the room that was given back since the last look.
+// ringForSpace rings a peer that waits for the room that was given back since the last check.
 func (e *end) ringForSpace() {
 	e.storeHead()
-	from := e.rx.looked
-	e.rx.looked = e.taken
+	from := e.rx.checked
+	e.rx.checked = e.taken
 	// Store Head, then load WantSpace: both sequentially consistent. Pairs with the waiter's store of WantSpace and load of Head.
 	if want := e.peer.load(wordWantSpace); from <= want && want < e.taken {
 		e.ring(wordHead)

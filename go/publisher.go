@@ -248,7 +248,7 @@ func (s *serverSession) watch(j job, above uint64) {
 	s.watching, s.watchedFrom = &j, above
 	s.running++
 	s.watches.Store(true)
-	// Whoever publishes stores the generation first, and looks at watches then.
+	// Whoever publishes stores the generation first, and reads watches then.
 	if s.server.board.load(wordGeneration) > above {
 		s.answer(s.unwatch(), StatusOK, nil)
 	}

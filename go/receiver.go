@@ -4,13 +4,13 @@ package bellwire
 
 // receiver reads records out of the peer's lane, none of which it trusts. It does no I/O.
 type receiver struct {
-	mem    []byte // of the epoch that is read; only copied out of
-	epoch  epoch
-	base   uint64
-	head   uint64
-	tail   uint64 // as it was last seen
-	looked uint64 // the head at the last look at WantSpace
-	high   uint64 // the most bytes that were there at once
+	mem     []byte // of the epoch that is read; only copied out of
+	epoch   epoch
+	base    uint64
+	head    uint64
+	tail    uint64 // as it was last seen
+	checked uint64 // the head when WantSpace was last checked
+	high    uint64 // the most bytes that were there at once
 
 	toServer   bool
 	least      uint64 // size of an epoch

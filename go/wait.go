@@ -153,7 +153,7 @@ func (e *end) park(ctx context.Context, need uint64, cond func() bool) {
 	e.leadNeed = 0
 }
 
-// wakeAll lets every waiter look again.
+// wakeAll lets every waiter check its condition again.
 func (e *end) wakeAll() {
 	for _, w := range e.waiters {
 		w.signal()

@@ -5,8 +5,8 @@
 //!
 //! # Spinning
 //!
-//! While answers come soon, nothing sleeps: the driver looks for them whenever its thread has no other task to run, for at
-//! most 3 µs at a time, and a task whose call is the only one in flight looks itself for that long first. Every other task
+//! While answers come soon, nothing sleeps: the driver polls for them whenever its thread has no other task to run, for at
+//! most 3 µs at a time, and a task whose call is the only one in flight polls itself for that long first. Every other task
 //! and the runtime's events have their turn in between. [`ClientConfig::spin`](crate::ClientConfig::spin) decides, as for
 //! blocking calls; with [`SpinPolicy::NEVER`](crate::SpinPolicy::NEVER) the driver sleeps at once. Deadlines of calls are
 //! then kept to within about a millisecond, the resolution of the runtime's timers.

@@ -151,7 +151,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Returns when to look at what the provider publishes even if nothing arrives.
+    /// Returns when to poll what the provider publishes even if nothing arrives.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.open_session().map_or_else(|| self.step_due(), Session::update_due)
     }

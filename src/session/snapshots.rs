@@ -166,7 +166,7 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// Returns when to look for news even if nothing rings; `None` if the provider rings, or another answer is pending.
+    /// Returns when to poll for news even if nothing rings; `None` if the provider rings, or another answer is pending.
     pub(crate) fn update_due(&self) -> Option<Instant> {
         let PublicationRequests { asked, long_poll, retry, .. } = &self.publication_requests;
         retry.due().filter(|_| asked.is_none() && long_poll.is_none())

@@ -16,13 +16,13 @@ use crate::{Backpressure, CallError, Executed, Service, Session};
 pub(super) use shared::{Polled, Shared};
 pub(super) use turn::Step;
 
-/// Calls in a row that were alone in flight before a task looks for the answer itself.
+/// Calls in a row that were alone in flight before a task polls for the answer itself.
 const ALONE: u32 = 16;
 /// Of such calls, one in so many waits for the driver: others have their turn, and can be noticed.
 const YIELD_EVERY: u32 = 64;
 /// How many requests are published together, at the latest in the driver's next turn.
 const MAX_UNPUBLISHED: u32 = 8;
-/// Looks of such a task before it gives other threads the session.
+/// Polls of such a task before it gives other threads the session.
 const POLLS: u32 = 4;
 
 pub(super) struct State<S: Service> {
@@ -135,7 +135,7 @@ impl<S: Service> State<S> {
         Ok(ticket)
     }
 
-    /// Starts to look for the answer to a request that was just sent, or leaves that to the doorbell.
+    /// Starts to poll for the answer to a request that was just sent, or leaves that to the doorbell.
     fn await_answer(&mut self, was_waiting: bool) {
         self.count_sent(was_waiting);
         if self.spins {

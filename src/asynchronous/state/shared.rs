@@ -46,7 +46,7 @@ impl<S: Service> Shared<S> {
     }
 
     /// Returns the answer if it has arrived; otherwise `waker` is woken when it does. A task whose call is the only one in
-    /// flight looks for the answer itself for a moment, which takes no switch between tasks.
+    /// flight polls for the answer itself for a moment, which takes no switch between tasks.
     pub(in crate::asynchronous) fn poll_answer<R>(
         &self,
         kind: &Kind<S, R>,
@@ -82,7 +82,7 @@ impl<S: Service> Shared<S> {
     /// its turn: the fast path of sending it and [`Shared::poll_answer`]. Returns `None`, and sends nothing, otherwise.
     ///
     /// The first one since the driver's turn is published at once, and those after it together: each publication takes the line
-    /// of `tail` from the cache of the peer, which looks at it again and again.
+    /// of `tail` from the cache of the peer, which polls it.
     pub(in crate::asynchronous) fn try_begin(
         &self,
         request: &S::Request,

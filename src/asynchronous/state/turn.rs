@@ -1,4 +1,4 @@
-//! The driver's turn: it publishes, distributes answers, and looks for more or sleeps.
+//! The driver's turn: it publishes, distributes answers, and polls for more or sleeps.
 
 use std::task::Waker;
 
@@ -36,7 +36,7 @@ impl<S: Service> State<S> {
         found
     }
 
-    /// Distributes the answers that have arrived, and looks for more or arms the session. Adds the tasks to wake to
+    /// Distributes the answers that have arrived, and polls for more or arms the session. Adds the tasks to wake to
     /// `woken`.
     pub(in crate::asynchronous) fn step(
         &mut self,

@@ -1,8 +1,8 @@
 //! Leaves a stream of one-way requests alone for a moment after taking what there was.
 //!
-//! A server that polls takes a short request sooner than its client writes the next one. It then finds one request at each look,
-//! and each look takes the line of the client's Tail away from the client, which stores Tail with the next request: both
-//! wait for that line once per request. Nobody waits for the answer to a one-way request, so a server that looks less
+//! A server that polls takes a short request sooner than its client writes the next one. It then finds one request at each poll,
+//! and each poll takes the line of the client's Tail away from the client, which stores Tail with the next request: both
+//! wait for that line once per request. Nobody waits for the answer to a one-way request, so a server that polls less
 //! often loses nothing, and takes many at once.
 
 /// Turns in a row that took only one-way requests, before the session counts as a stream. A client that mixes posts and

@@ -42,7 +42,7 @@ const LONGEST_TURN: Duration = Duration::from_micros(50);
 pub(super) const SLOW: Duration = Duration::from_micros(20);
 /// The most answers published together, so that the first does not wait for all.
 const MAX_UNPUBLISHED: usize = 8;
-/// The most one-way requests between two looks at the clock: nothing waits to be published.
+/// The most one-way requests between two reads of the clock: nothing waits to be published.
 const MAX_POSTS: usize = 32;
 
 /// Bytes that a session must have exchanged before trimming it frees the shared buffers.

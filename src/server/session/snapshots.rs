@@ -19,7 +19,7 @@ pub(super) struct LongPoll {
     request: Option<(u64, u64, AwaitGuard)>,
     /// Whether something was published since the last turn.
     has_published: bool,
-    /// Start and end in the lane of the last answer to such a request. The client takes it when it looks for the
+    /// Start and end in the lane of the last answer to such a request. The client takes it when it polls for the
     /// news, so only what precedes it counts as unread.
     deferrable: Option<(u64, u64)>,
 }
