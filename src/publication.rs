@@ -45,7 +45,7 @@ struct Inner {
     /// The rings before it that subscribers may not have come to the end of yet: together smaller than it.
     earlier: Vec<PassedRing>,
     newest: Newest,
-    /// How many sessions have the server tell them of the next generation.
+    /// How many sessions have requested notification of the next generation.
     awaiting: usize,
     /// The event being encoded.
     encoded: Vec<u8>,
@@ -201,7 +201,7 @@ impl Publication {
         self.wake_watchers(&inner.board);
     }
 
-    /// Publishes a snapshot in the ring, and ahead of it what it changes in the one before it, if the publisher tells that.
+    /// Publishes a snapshot in the ring, and ahead of it what it changes in the one before it, if the publisher has that.
     pub(crate) fn publish(
         &self,
         bytes: &[u8],

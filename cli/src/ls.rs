@@ -33,7 +33,7 @@ pub(crate) struct Ls {
     pub(crate) output: Output,
 }
 
-/// How long a provider may take to tell its counters.
+/// How long a provider may take to report its counters.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ struct Endpoint {
     /// The system's user number: a uid or a SID.
     user: Option<String>,
     owner: Option<String>,
-    /// Sessions of clients that speak netipc, now and so far; `None` if the provider does not tell.
+    /// Sessions of clients that speak netipc, now and so far; `None` if the provider does not report them.
     netipc: Option<u64>,
     netipc_admitted: Option<u64>,
     address: String,

@@ -95,7 +95,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Updates the index by what the provider tells of each generation since the one held. Returns whether it is the newest now.
+    /// Updates the index by the delta to each generation since the one held. Returns whether it is the newest now.
     fn follow(&mut self) -> Result<bool, CallError> {
         let (Some(held), Some(session)) = (&mut self.held, self.client.session()) else {
             return Ok(false);

@@ -72,7 +72,7 @@ impl<T: Snapshot> Clone for CurrentSnapshot<'_, T> {
 impl<T: Snapshot> Copy for CurrentSnapshot<'_, T> {}
 
 impl<'a, T: Snapshot> CurrentSnapshot<'a, T> {
-    /// Returns its bytes, which do not change. After an update by what the provider told, the first call makes them from the
+    /// Returns its bytes, which do not change. After an update by a delta, the first call makes them from the
     /// index.
     pub fn bytes(self) -> &'a [u8] {
         match &self.0.bytes {

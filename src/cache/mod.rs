@@ -20,7 +20,7 @@ pub(crate) use liveness::LivenessCheck;
 ///
 /// When nothing changed, [`SnapshotCache::refresh`] costs two loads. A changed snapshot of up to 256 KiB costs loads and a
 /// copy out of the provider's broadcast ring, and neither a system call nor anything that the provider does; where the provider
-/// tells what changed ([`Snapshot::PUBLISHES_DELTAS`]), whatever its length, only this is copied and checked. A longer one
+/// publishes deltas ([`Snapshot::PUBLISHES_DELTAS`]), whatever its length, only the delta is copied and checked. A longer one
 /// otherwise, or the first one, costs one message, one descriptor and one `mmap`. A refresh never blocks.
 ///
 /// ```
@@ -210,7 +210,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Refreshes, and returns whether [`SnapshotCache::wait_for_change`] has something to tell: a newer snapshot, or a provider
+    /// Refreshes, and returns whether [`SnapshotCache::wait_for_change`] has something to report: a newer snapshot, or a provider
     /// that went away.
     pub(crate) fn refresh_for_change(
         &mut self,

@@ -91,8 +91,8 @@ impl ServerBuilder {
     /// # use std::sync::mpsc::sync_channel;
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let mut builder = Server::builder(&RunDir::new(dir.path()));
-    /// let (told, incidents) = sync_channel(64);
-    /// builder.on_incident(move |incident| drop(told.try_send(incident.clone())));
+    /// let (report, incidents) = sync_channel(64);
+    /// builder.on_incident(move |incident| drop(report.try_send(incident.clone())));
     /// std::thread::spawn(move || {
     ///     for incident in incidents {
     ///         eprintln!("{:?} {incident}", incident.at);

@@ -30,14 +30,14 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// use bellwire::{Client, ClientConfig, ServerConfig};
 #[doc = include_str!("../doc/increment.txt")]
 /// let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
-/// let (tell, told) = std::sync::mpsc::channel();
+/// let (report, reported) = std::sync::mpsc::channel();
 /// let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
-/// builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// builder.on_incident(move |incident| drop(report.send(incident.clone())));
 /// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
 /// let server = builder.start()?;
 /// let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
 /// client.call(&41).unwrap_err();
-/// let incident = told.recv()?;
+/// let incident = reported.recv()?;
 /// println!("{:?} {incident}", incident.at);
 /// assert_eq!(incident.service.as_str(), "increment");
 /// # Ok(())
@@ -224,7 +224,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Allowance {
     window: Instant,
-    told: u32,
+    reported: u32,
     /// The latest incident that was not reported, with the number suppressed before it.
     held: Option<Incident>,
 }
@@ -259,7 +259,7 @@ struct OrNone<T>(Option<T>);
 impl<T: fmt::Display> fmt::Display for OrNone<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(told) => write!(f, "\"{told}\""),
+            Some(value) => write!(f, "\"{value}\""),
             None => f.write_str("-"),
         }
     }
@@ -398,15 +398,15 @@ impl Row {
 impl Allowance {
     /// Returns the incident if it is to be reported now, with the number suppressed before it.
     fn admit(&mut self, now: Instant, mut incident: Incident) -> Option<Incident> {
-        if self.told == 0 || now.since(self.window) >= WINDOW {
-            (self.window, self.told) = (now, 0);
+        if self.reported == 0 || now.since(self.window) >= WINDOW {
+            (self.window, self.reported) = (now, 0);
         }
         incident.suppressed = self.held.take().map_or(0, |held| held.suppressed + 1);
-        if self.told == MAX_REPORTED {
+        if self.reported == MAX_REPORTED {
             self.held = Some(incident);
             return None;
         }
-        self.told += 1;
+        self.reported += 1;
         Some(incident)
     }
 }
@@ -502,9 +502,9 @@ mod tests {
         let mut incidents = Incidents::default();
         let fault = PeerFault::TailWentBack { seen: 32, now: 16 };
         let _ = incidents.add(service, caller(3), IncidentCause::ProtocolViolation(fault));
-        let told = incidents.latest().remove(0).to_string();
+        let text = incidents.latest().remove(0).to_string();
         for part in ["echo", "session 3", "process 7", "went back from 32 to 16"] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 
@@ -525,8 +525,8 @@ mod tests {
             incidents.latest().pop().unwrap()
         };
         let start = Instant::from_nanos(0);
-        let told = (0..100).filter(|session| allowance.admit(start, make(*session)).is_some());
-        assert_eq!(told.count(), MAX_REPORTED as usize);
+        let reported = (0..100).filter(|session| allowance.admit(start, make(*session)).is_some());
+        assert_eq!(reported.count(), MAX_REPORTED as usize);
         let next = allowance.admit(start.after(WINDOW), make(100)).unwrap();
         assert_eq!((next.number, next.suppressed), (100, 95));
         assert!(next.to_string().contains("95 more"), "{next}");
@@ -543,10 +543,10 @@ mod tests {
     fn many_users_neither_lengthen_the_table_nor_hide_a_busy_one_nor_cause_more_reports() {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
-        let mut told = 0;
+        let mut reported = 0;
         let mut add = |uid: u32| {
             let caller = Caller { user: user(uid), ..caller(1).unwrap() };
-            told +=
+            reported +=
                 u64::from(incidents.add(service, Some(caller), IncidentCause::Stalled).is_some());
         };
         for uid in 1..10_000 {
@@ -565,8 +565,11 @@ mod tests {
         assert_eq!(total, 9999 + 198);
         let most = (1 + MAX_USERS as u64) * u64::from(MAX_REPORTED);
         // One window, or two if the machine stopped in between.
-        assert!(told <= 2 * most, "{told} were told");
+        assert!(reported <= 2 * most, "{reported} were reported");
         let held: u64 = incidents.take_held().iter().map(|last| last.suppressed + 1).sum();
-        assert!(held > 0 && told <= total - held, "{told} told, {held} held of {total}");
+        assert!(
+            held > 0 && reported <= total - held,
+            "{reported} reported, {held} held of {total}"
+        );
     }
 }

@@ -194,8 +194,8 @@ impl Shared {
     /// Records an incident, counts it by user and reports it. The caller counts it for the service.
     fn note(&self, service: ServiceName, caller: Option<Caller>, cause: IncidentCause) {
         // The lock is released before the report.
-        let told = self.incidents().add(service, caller, cause);
-        if let Some(incident) = told {
+        let due = self.incidents().add(service, caller, cause);
+        if let Some(incident) = due {
             self.report(&incident);
         }
     }

@@ -149,7 +149,7 @@ impl Receiver {
     }
 
     /// Copies what snapshot `sequence` changes in the one before it to the start of `into`, and skips what is ahead of it;
-    /// [`Received::Nothing`] if the publisher has not published it. Never waits; reads the headers of 4096 records at most, and copies one.
+    /// [`Received::Nothing`] if the publisher has published none. Never waits; reads at most 4096 headers, and copies one record.
     ///
     /// # Errors
     /// Like [`Receiver::try_next`].

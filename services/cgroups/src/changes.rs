@@ -1,4 +1,4 @@
-//! What differs between two snapshots: found by comparing them, or told by the provider.
+//! What differs between two snapshots: found by comparing them, or published by the provider.
 
 use core::cmp::Ordering;
 use core::str;
@@ -85,7 +85,7 @@ impl<'a> Changes<'a> {
         (changes.removed.len() <= old.order().len() / 2).then_some(changes)
     }
 
-    /// Parses and checks what a provider told of the snapshot that follows that of `old`.
+    /// Parses and checks what a provider published of the snapshot that follows that of `old`.
     pub(super) fn parse(old: &Index, bytes: &'a [u8]) -> Option<Self> {
         let (header, body) = ChangesHeader::ref_from_prefix(bytes).ok()?;
         let is_sound = header.magic == CHANGES_MAGIC

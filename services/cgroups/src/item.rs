@@ -9,8 +9,8 @@ pub struct Cgroup<'a> {
     pub id: u64,
     /// [`name_hash`] of the name.
     pub name_hash: u64,
-    /// A readable name: the one that the provider was told, or one made from the path. 1 to [`MAX_NAME`](super::MAX_NAME) bytes, no control
-    /// characters, not necessarily unique.
+    /// A readable name: the one that the provider's source of names gave, or one made from the path. 1 to
+    /// [`MAX_NAME`](super::MAX_NAME) bytes, no control characters, not necessarily unique.
     pub name: &'a str,
     /// Its absolute path below the hierarchy's root, 1 to [`MAX_PATH`](super::MAX_PATH) bytes, unique in the snapshot. It
     /// contains no control character and no empty, `.` or `..` component, so it is safe to append to a mount point.
@@ -21,7 +21,7 @@ pub struct Cgroup<'a> {
     pub enabled: bool,
     /// The software that manages it.
     pub orchestrator: Orchestrator,
-    /// What the source of its name told besides it. Often none.
+    /// What the source of its name gave besides it. Often none.
     pub labels: Labels<'a>,
 }
 

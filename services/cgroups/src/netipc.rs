@@ -65,7 +65,7 @@ fn respond(exchange: &Exchange<'_>, into: &mut Vec<u8>) -> Result<(), Status> {
 fn cgroup(answer: Answer<'_>) -> Result<Cgroup, Status> {
     let found = match answer {
         Answer::Ok(bytes) => Lookup::decode(bytes).map_err(|_| Status::Internal)?,
-        // A path that is no text: no cgroup that this provider tells of has one.
+        // A path that is no text: no cgroup of this provider has one.
         Answer::Malformed => Lookup::Unknown,
         Answer::TooLarge => Lookup::TooLarge,
         Answer::Failed => return Err(Status::Internal),

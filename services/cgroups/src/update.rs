@@ -34,14 +34,14 @@ impl Index {
         Ok(())
     }
 
-    /// Returns what a provider tells the readers of this index's snapshot, of how the one in `bytes` differs from it; `None` if
-    /// much does, or if it is malformed.
+    /// Returns the delta from this index's snapshot to the one in `bytes`, for readers that have the former; `None` if much
+    /// differs, or if the bytes are malformed.
     pub fn delta(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         Changes::between(self, bytes)?.encode(self)
     }
 
-    /// Updates this index by what its provider tells of the next snapshot. Checks all of it as [`Index::validate`] does: what
-    /// the index is afterwards is that of a valid snapshot. Takes time for what changed, and about 1 ns for each other cgroup.
+    /// Updates this index by the delta that its provider published to the next snapshot. Checks all of it as
+    /// [`Index::validate`] does: what the index is afterwards is that of a valid snapshot. Takes time for what changed, and about 1 ns for each other cgroup.
     ///
     /// Returns false, and leaves this index unchanged, if `changes` are malformed or those of another snapshot.
     #[must_use]

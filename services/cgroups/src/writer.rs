@@ -120,7 +120,7 @@ impl<'a> SnapshotWriter<'a> {
         Self::with_hierarchies(items, &[])
     }
 
-    /// Does the same, and tells where the hierarchies are mounted, the primary one first.
+    /// Does the same, and says where the hierarchies are mounted, the primary one first.
     ///
     /// # Errors
     /// As [`new`](Self::new).

@@ -219,7 +219,7 @@ impl Reactor {
                 admitted.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let client = entry.client;
                 let in_flight = match listener.handler {
-                    // Beside the request to be told of news, which stays for as long as there are none.
+                    // Beside the request for notification of news, which stays for as long as there are none.
                     Handler::Snapshot(_) => self.config.max_in_flight.max(1).saturating_add(1),
                     _ => self.config.max_in_flight,
                 };

@@ -13,7 +13,7 @@ use crate::transport::{Os, prelude::*};
 pub(super) struct Log {
     every: Option<Duration>,
     due: Option<Instant>,
-    told: Vec<ServiceStats>,
+    reported: Vec<ServiceStats>,
 }
 
 /// A line of counters: totals and, in brackets, the differences from the line before.
@@ -27,7 +27,7 @@ type Count = fn(&ServerStats) -> u64;
 
 impl Log {
     pub(super) fn new(every: Option<Duration>) -> Self {
-        Self { every, due: every.map(|every| Os::now().after(every)), told: Vec::new() }
+        Self { every, due: every.map(|every| Os::now().after(every)), reported: Vec::new() }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
@@ -44,13 +44,13 @@ impl Reactor {
         }
         self.flush_all_stats();
         let rows = self.shared.stats().services.clone();
-        let told = std::mem::take(&mut self.log.told);
+        let reported = std::mem::take(&mut self.log.reported);
         for row in &rows {
-            let before = told.iter().find(|told| told.service == row.service);
-            let before = before.map_or_else(ServerStats::default, |told| told.stats);
+            let before = reported.iter().find(|before| before.service == row.service);
+            let before = before.map_or_else(ServerStats::default, |before| before.stats);
             log::info!(target: "bellwire", "{}", Line { now: row, before });
         }
-        self.log.told = rows;
+        self.log.reported = rows;
         // A late reactor does not catch up.
         self.log.due = Some(now.after(every));
     }
