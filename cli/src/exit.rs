@@ -9,7 +9,8 @@ use anstyle::{AnsiColor, Style};
 use bellwire::{CallError, ConnectError, ErrorKind};
 pub use bellwire_doctor::chain;
 
-/// The exit status, by which a script learns the result. `--help` lists these.
+/// The exit status, by which a script learns the result. `--help` lists those of `bellwire`, and that of
+/// `bellwire bench` two more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
