@@ -20,7 +20,7 @@ pub enum Lookup<T> {
     RetryLater,
     /// Nothing, and asking again is useless: it does not exist, or no longer does.
     Unknown,
-    /// More than one answer holds.
+    /// The value does not fit in one answer.
     TooLarge,
 }
 

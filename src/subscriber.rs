@@ -278,8 +278,8 @@ impl<E: Event> Subscriber<E> {
     }
 
     /// Returns the descriptor for an event loop: readable when there may be an event, or when a provider that was absent may
-    /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: it is another one in another state. Go on also
-    /// once [`Subscriber::next_due`] has passed.
+    /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: the descriptor changes with the client's state. Go
+    /// on also once [`Subscriber::next_due`] has passed.
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as

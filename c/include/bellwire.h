@@ -161,7 +161,8 @@
 // The message exceeds a limit.
 #define BW_E_TOO_LARGE 4
 
-// The lane is full, or nothing has arrived, and the caller did not want to wait.
+// The lane is full, or nothing has arrived, and the caller did not want to wait; or the provider is at capacity, or has published
+// nothing yet.
 #define BW_E_WOULD_BLOCK 5
 
 // The deadline passed.
@@ -237,7 +238,7 @@
 // It does not exist, or no longer does.
 #define BW_LOOKUP_UNKNOWN 3
 
-// More than one answer holds.
+// The description does not fit in one answer.
 #define BW_LOOKUP_TOO_LARGE 4
 
 // The answer of a handler, while it runs.
@@ -564,7 +565,7 @@ int bw_cache_new(const char *dir,
                  struct bw_error *error);
 
 // Looks for a newer snapshot and takes it, waiting for at most `within_ns`; 0 never waits, and finds what an earlier refresh
-// asked for. Writes BW_UNCHANGED to BW_UNAVAILABLE to `outcome`, which may be NULL. An unchanged one costs two loads.
+// asked for. Writes one of BW_UNCHANGED … BW_UNAVAILABLE to `outcome`, which may be NULL. An unchanged one costs two loads.
 //
 // Requires:
 // A cache, and pointers that are NULL or valid.
@@ -597,9 +598,9 @@ int bw_cache_arm(struct bw_cache *cache,
                  int *is_there,
                  struct bw_error *error);
 
-// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: it is another one in another state. Refresh
-// when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not be a futex. It
-// stays the cache's.
+// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: the descriptor changes with the cache's
+// state. Refresh when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
+// be a futex. The descriptor stays the cache's.
 //
 // Requires:
 // A cache, `fd` may be written, other pointers are NULL or valid.
@@ -846,8 +847,8 @@ int bw_client_trim(struct bw_client *client,
 // A client, `out` may be written, `error` is NULL or valid.
 int bw_client_canceller(struct bw_client *client, struct bw_canceller **out, struct bw_error *error);
 
-// Ends the client's present wait, or its next one, with BW_E_CANCELLED. Any thread may call it at any time, not a signal
-// handler.
+// Ends the current wait of the object that it was created from, or its next one, with BW_E_CANCELLED. Any thread may call it at
+// any time, but no signal handler.
 //
 // Requires:
 // A canceller, or NULL.
@@ -947,8 +948,8 @@ int bw_subscriber_arm(struct bw_subscriber *subscriber,
                       int *is_there,
                       struct bw_error *error);
 
-// Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: it is another one in another
-// state. The doorbell must not be a futex. It stays the subscriber's. Take events also after bw_subscriber_due.
+// Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: the descriptor changes with the
+// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_due.
 //
 // Requires:
 // A subscriber, `fd` may be written, `error` is NULL or valid.

@@ -92,7 +92,7 @@ pub unsafe extern "C" fn bw_cache_new(
 }
 
 /// Looks for a newer snapshot and takes it, waiting for at most `within_ns`; 0 never waits, and finds what an earlier refresh
-/// asked for. Writes BW_UNCHANGED to BW_UNAVAILABLE to `outcome`, which may be NULL. An unchanged one costs two loads.
+/// asked for. Writes one of BW_UNCHANGED … BW_UNAVAILABLE to `outcome`, which may be NULL. An unchanged one costs two loads.
 ///
 /// # Safety
 /// A cache, and pointers that are NULL or valid.
@@ -188,9 +188,9 @@ pub unsafe extern "C" fn bw_cache_arm(
     unsafe { run(error, arm) }
 }
 
-/// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: it is another one in another state. Refresh
-/// when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not be a futex. It
-/// stays the cache's.
+/// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: the descriptor changes with the cache's
+/// state. Refresh when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
+/// be a futex. The descriptor stays the cache's.
 ///
 /// # Safety
 /// A cache, `fd` may be written, other pointers are NULL or valid.

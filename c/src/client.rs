@@ -393,8 +393,8 @@ pub unsafe extern "C" fn bw_client_canceller(
     unsafe { run(error, create) }
 }
 
-/// Ends the client's present wait, or its next one, with BW_E_CANCELLED. Any thread may call it at any time, not a signal
-/// handler.
+/// Ends the current wait of the object that it was created from, or its next one, with BW_E_CANCELLED. Any thread may call it at
+/// any time, but no signal handler.
 ///
 /// # Safety
 /// A canceller, or NULL.

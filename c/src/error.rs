@@ -20,7 +20,8 @@ pub const BW_E_REFUSED: c_int = 2;
 pub const BW_E_INCOMPATIBLE: c_int = 3;
 /// The message exceeds a limit.
 pub const BW_E_TOO_LARGE: c_int = 4;
-/// The lane is full, or nothing has arrived, and the caller did not want to wait.
+/// The lane is full, or nothing has arrived, and the caller did not want to wait; or the provider is at capacity, or has published
+/// nothing yet.
 pub const BW_E_WOULD_BLOCK: c_int = 5;
 /// The deadline passed.
 pub const BW_E_DEADLINE: c_int = 6;

@@ -214,8 +214,8 @@ pub unsafe extern "C" fn bw_subscriber_arm(
     unsafe { run(error, arm) }
 }
 
-/// Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: it is another one in another
-/// state. The doorbell must not be a futex. It stays the subscriber's. Take events also after bw_subscriber_due.
+/// Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: the descriptor changes with the
+/// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_due.
 ///
 /// # Safety
 /// A subscriber, `fd` may be written, `error` is NULL or valid.

@@ -16,7 +16,7 @@ pub const BW_LOOKUP_KNOWN: u32 = 1;
 pub const BW_LOOKUP_RETRY_LATER: u32 = 2;
 /// It does not exist, or no longer does.
 pub const BW_LOOKUP_UNKNOWN: u32 = 3;
-/// More than one answer holds.
+/// The description does not fit in one answer.
 pub const BW_LOOKUP_TOO_LARGE: u32 = 4;
 
 /// Asks the service apps-lookup about processes. By one thread at a time.

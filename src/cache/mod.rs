@@ -241,8 +241,8 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Returns the descriptor for an event loop: readable when a refresh may find a newer snapshot, or an absent provider may
-    /// have come up. Ask for it before each sleep, after [`SnapshotCache::arm`]: it is another one in another state. Refresh
-    /// also once [`SnapshotCache::refresh_due`] has passed.
+    /// have come up. Ask for it before each sleep, after [`SnapshotCache::arm`]: the descriptor changes with the client's
+    /// state. Refresh also once [`SnapshotCache::refresh_due`] has passed.
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
