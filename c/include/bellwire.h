@@ -900,17 +900,19 @@ int bw_server_events(struct bw_server_builder *builder,
 //
 // Requires:
 // A publisher, `event` points to `len` bytes, and other pointers are NULL or valid.
-int bw_event_send(const struct bw_event_publisher *publisher,
-                  const void *event,
-                  size_t len,
-                  uint64_t *number,
-                  struct bw_error *error);
+int bw_event_publisher_send(const struct bw_event_publisher *publisher,
+                            const void *event,
+                            size_t len,
+                            uint64_t *number,
+                            struct bw_error *error);
 
 // Makes room for at least `depth` bytes of events, up to 1 GiB. Subscribers follow, and miss nothing for it.
 //
 // Requires:
 // A publisher, and `error` NULL or valid.
-int bw_event_deepen(const struct bw_event_publisher *publisher, uint64_t depth, struct bw_error *error);
+int bw_event_publisher_set_depth(const struct bw_event_publisher *publisher,
+                                 uint64_t depth,
+                                 struct bw_error *error);
 
 // Frees a publisher. NULL is fine.
 //

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn bw_server_events(
 /// # Safety
 /// A publisher, `event` points to `len` bytes, and other pointers are NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_event_send(
+pub unsafe extern "C" fn bw_event_publisher_send(
     publisher: *const bw_event_publisher,
     event: *const c_void,
     len: usize,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn bw_event_send(
 /// # Safety
 /// A publisher, and `error` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_event_deepen(
+pub unsafe extern "C" fn bw_event_publisher_set_depth(
     publisher: *const bw_event_publisher,
     depth: u64,
     error: *mut bw_error,

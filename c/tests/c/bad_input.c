@@ -121,8 +121,8 @@ int main(void)
     OK(bw_publisher_publish(publisher, "a", 1, NULL, &error));
     FAILS(BW_E_INVALID, bw_publisher_publish(publisher, "a", SIZE_MAX, NULL, &error));
     FAILS(BW_E_SYSTEM, bw_publisher_publish_with(publisher, (size_t)1 << 60, fill, NULL, NULL, &error));
-    OK(bw_event_send(events, "a", 1, NULL, &error));
-    FAILS(BW_E_INVALID, bw_event_send(events, "a", SIZE_MAX, NULL, &error));
+    OK(bw_event_publisher_send(events, "a", 1, NULL, &error));
+    FAILS(BW_E_INVALID, bw_event_publisher_send(events, "a", SIZE_MAX, NULL, &error));
     bw_publisher_free(publisher);
     bw_event_publisher_free(events);
 

@@ -233,7 +233,7 @@ static void events(bw_event_publisher *publisher)
     bw_client_config_init(&config);
     config.doorbell = BW_DOORBELL_EVENTFD;
     uint64_t number = 0;
-    OK(bw_event_send(publisher, "one", 3, &number, &error));
+    OK(bw_event_publisher_send(publisher, "one", 3, &number, &error));
     CHECK(number == 1);
     bw_subscriber *subscriber = NULL;
     bw_delivery delivery;
@@ -255,8 +255,8 @@ static void events(bw_event_publisher *publisher)
     uint64_t due_ns = 0;
     OK(bw_subscriber_due(subscriber, &due_ns, &error));
     CHECK(due_ns == BW_FOREVER);
-    OK(bw_event_deepen(publisher, 1 << 20, &error));
-    OK(bw_event_send(publisher, "two", 3, NULL, &error));
+    OK(bw_event_publisher_set_depth(publisher, 1 << 20, &error));
+    OK(bw_event_publisher_send(publisher, "two", 3, NULL, &error));
     struct pollfd bell = { fd, POLLIN, 0 };
     CHECK(poll(&bell, 1, 10000) == 1);
     OK(bw_subscriber_next(subscriber, SECOND, &delivery, &error));
@@ -265,7 +265,7 @@ static void events(bw_event_publisher *publisher)
     /* More than are kept: what was missed is counted. */
     static const char long_one[1000];
     for (int at = 0; at < 2000; at++)
-        OK(bw_event_send(publisher, long_one, sizeof long_one, &number, &error));
+        OK(bw_event_publisher_send(publisher, long_one, sizeof long_one, &number, &error));
     OK(bw_subscriber_next(subscriber, SECOND, &delivery, &error));
     CHECK(delivery.kind == BW_MISSED);
     uint64_t next = 3 + delivery.number;

@@ -83,7 +83,7 @@ static void serve(void)
     for (uint64_t number = 1; command(pause) != -1; number++) {
         size_t len = length_of(number);
         OK(bw_publisher_publish(clock, pattern(number, len), len, NULL, &error));
-        OK(bw_event_send(news, &number, sizeof number, NULL, &error));
+        OK(bw_event_publisher_send(news, &number, sizeof number, NULL, &error));
         pause = len > 1 << 20 ? 20 : 2;
     }
 }

@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     for (uint64_t number = 1; command(1) != -1; number++) {
         /* In the broadcast ring, and every eighth in memory of its own. */
         OK(bw_publisher_publish(publisher, &message, fill(&message, number, number % 8 ? 100 : 300000), NULL, &error));
-        OK(bw_event_send(event_publisher, &message, fill(&message, number, number % 500), NULL, &error));
+        OK(bw_event_publisher_send(event_publisher, &message, fill(&message, number, number % 500), NULL, &error));
     }
     bw_server_stop(server);
     bw_publisher_free(publisher);

@@ -36,8 +36,8 @@ int main(void)
     FAILS(BW_E_INVALID, bw_client_canceller(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_client_get_stats(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_server_events(NULL, NULL, 0, NULL, &error));
-    FAILS(BW_E_INVALID, bw_event_send(NULL, NULL, 0, NULL, &error));
-    FAILS(BW_E_INVALID, bw_event_deepen(NULL, 0, &error));
+    FAILS(BW_E_INVALID, bw_event_publisher_send(NULL, NULL, 0, NULL, &error));
+    FAILS(BW_E_INVALID, bw_event_publisher_set_depth(NULL, 0, &error));
     FAILS(BW_E_INVALID, bw_subscriber_new(NULL, NULL, 0, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_subscriber_next(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_subscriber_arm(NULL, NULL, &error));

@@ -69,7 +69,7 @@ static void *work(void *unused)
         call(client);
         OK(bw_client_post(client, "post", 4, &error));
         OK(bw_publisher_publish(publisher, "table", 5, NULL, &error));
-        OK(bw_event_send(event_publisher, "event", 5, NULL, &error));
+        OK(bw_event_publisher_send(event_publisher, "event", 5, NULL, &error));
         OK(bw_cache_refresh(cache, 60 * SECOND, &outcome, &error));
         OK(bw_cache_current(cache, &snapshot, &error));
         CHECK(snapshot.bytes.len == 5 && memcmp(snapshot.bytes.data, "table", 5) == 0);

@@ -198,7 +198,7 @@ static void send_events(const struct victim *victim, bw_event_publisher *publish
     uint8_t event[EVENT_MOST];
     for (; publisher && from <= to; from++) {
         write_message(event, victim->event_len, from, ~from, 0);
-        OK(bw_event_send(publisher, event, victim->event_len, NULL, &error));
+        OK(bw_event_publisher_send(publisher, event, victim->event_len, NULL, &error));
     }
 }
 
@@ -252,7 +252,7 @@ void bellwire_victim_server(const struct victim *victim)
     send_events(victim, event_publisher, victim->full + 1, victim->full + victim->within);
     if (event_publisher) {
         uint64_t last = victim->full + victim->within + 1;
-        OK(bw_event_deepen(event_publisher, 2 * victim->ring, &error));
+        OK(bw_event_publisher_set_depth(event_publisher, 2 * victim->ring, &error));
         send_events(victim, event_publisher, last, last);
     }
     if (ring_publisher)
