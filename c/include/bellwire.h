@@ -889,11 +889,11 @@ uint64_t bw_schema(const char *description);
 //
 // Requires:
 // A builder, a contract, `out` may be written, `error` is NULL or valid.
-int bw_server_events(struct bw_server_builder *builder,
-                     const struct bw_contract *contract,
-                     uint64_t depth,
-                     struct bw_event_publisher **out,
-                     struct bw_error *error);
+int bw_server_builder_events(struct bw_server_builder *builder,
+                             const struct bw_contract *contract,
+                             uint64_t depth,
+                             struct bw_event_publisher **out,
+                             struct bw_error *error);
 
 // Publishes an event, and writes its number to `number`, which may be NULL. Costs a copy, and one system call for all
 // subscribers.
@@ -1180,14 +1180,14 @@ int bw_publisher_publish_with(const struct bw_publisher *publisher,
 void bw_publisher_free(struct bw_publisher *publisher);
 
 // Begins a server whose services listen in the run dir `dir`; NULL: BELLWIRE_RUN_DIR or the default. `config` may be NULL.
-// Start it with bw_server_start, or free it with bw_server_builder_free.
+// Start it with bw_server_builder_start, or free it with bw_server_builder_free.
 //
 // Requires:
 // Pointers are NULL where that is allowed, or valid.
-int bw_server_new(const char *dir,
-                  const struct bw_server_config *config,
-                  struct bw_server_builder **out,
-                  struct bw_error *error);
+int bw_server_builder_new(const char *dir,
+                          const struct bw_server_config *config,
+                          struct bw_server_builder **out,
+                          struct bw_error *error);
 
 // Frees a builder, and the names that it has taken. NULL is fine.
 //
@@ -1200,27 +1200,29 @@ void bw_server_builder_free(struct bw_server_builder *builder);
 //
 // Requires:
 // A builder, a contract, `user` may be used by the threads that run handlers, and other pointers are NULL or valid.
-int bw_server_serve(struct bw_server_builder *builder,
-                    const struct bw_contract *contract,
-                    bw_handler handler,
-                    void *user,
-                    void (*user_free)(void *user),
-                    struct bw_error *error);
+int bw_server_builder_serve(struct bw_server_builder *builder,
+                            const struct bw_contract *contract,
+                            bw_handler handler,
+                            void *user,
+                            void (*user_free)(void *user),
+                            struct bw_error *error);
 
 // Serves snapshots, and writes their publisher to `out`. Free it with bw_publisher_free, before or after the server.
 //
 // Requires:
 // A builder, a contract, `out` may be written, `error` is NULL or valid.
-int bw_server_publish(struct bw_server_builder *builder,
-                      const struct bw_contract *contract,
-                      struct bw_publisher **out,
-                      struct bw_error *error);
+int bw_server_builder_publish(struct bw_server_builder *builder,
+                              const struct bw_contract *contract,
+                              struct bw_publisher **out,
+                              struct bw_error *error);
 
 // Starts the server. The builder is freed, also if this fails.
 //
 // Requires:
 // A builder that is never used again, `out` may be written, `error` is NULL or valid.
-int bw_server_start(struct bw_server_builder *builder, struct bw_server **out, struct bw_error *error);
+int bw_server_builder_start(struct bw_server_builder *builder,
+                            struct bw_server **out,
+                            struct bw_error *error);
 
 // Stops the server and frees it: waits for handlers, and for clients to take their answers, at most for the configured
 // time. From a handler of this server it returns at once, and the server stops as soon as that has returned. NULL

@@ -52,7 +52,7 @@ pub struct bw_delivery {
 /// # Safety
 /// A builder, a contract, `out` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_server_events(
+pub unsafe extern "C" fn bw_server_builder_events(
     builder: *mut bw_server_builder,
     contract: *const bw_contract,
     depth: u64,

@@ -83,7 +83,7 @@ struct User {
     free: Option<unsafe extern "C" fn(user: *mut c_void)>,
 }
 
-// SAFETY: the documentation of `bw_server_serve` has the caller promise it.
+// SAFETY: the documentation of `bw_server_builder_serve` has the caller promise it.
 unsafe impl Send for User {}
 // SAFETY: likewise.
 unsafe impl Sync for User {}
@@ -104,12 +104,12 @@ impl Drop for User {
 }
 
 /// Begins a server whose services listen in the run dir `dir`; NULL: BELLWIRE_RUN_DIR or the default. `config` may be NULL.
-/// Start it with bw_server_start, or free it with bw_server_builder_free.
+/// Start it with bw_server_builder_start, or free it with bw_server_builder_free.
 ///
 /// # Safety
 /// Pointers are NULL where that is allowed, or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_server_new(
+pub unsafe extern "C" fn bw_server_builder_new(
     dir: *const c_char,
     config: *const bw_server_config,
     out: *mut *mut bw_server_builder,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn bw_server_builder_free(builder: *mut bw_server_builder)
 /// # Safety
 /// A builder, a contract, `user` may be used by the threads that run handlers, and other pointers are NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_server_serve(
+pub unsafe extern "C" fn bw_server_builder_serve(
     builder: *mut bw_server_builder,
     contract: *const bw_contract,
     handler: bw_handler,
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn bw_server_serve(
 /// # Safety
 /// A builder, a contract, `out` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_server_publish(
+pub unsafe extern "C" fn bw_server_builder_publish(
     builder: *mut bw_server_builder,
     contract: *const bw_contract,
     out: *mut *mut bw_publisher,
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn bw_server_publish(
 /// # Safety
 /// A builder that is never used again, `out` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_server_start(
+pub unsafe extern "C" fn bw_server_builder_start(
     builder: *mut bw_server_builder,
     out: *mut *mut bw_server,
     error: *mut bw_error,
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn bw_server_start(
         if builder.is_null() {
             return Err(Failure::invalid("a builder is NULL"));
         }
-        // SAFETY: it came from `bw_server_new`, and nobody else uses it any more.
+        // SAFETY: it came from `bw_server_builder_new`, and nobody else uses it any more.
         let builder = unsafe { Box::from_raw(builder) };
         let server = builder.0.start()?;
         // SAFETY: as the caller promises.

@@ -113,10 +113,10 @@ int main(void)
     bw_publisher *publisher = NULL;
     bw_event_publisher *events = NULL;
     bw_contract other = BW_CONTRACT("other", 1);
-    OK(bw_server_new(NULL, NULL, &builder, &error));
-    OK(bw_server_publish(builder, &contract, &publisher, &error));
-    OK(bw_server_events(builder, &other, 4096, &events, &error));
-    OK(bw_server_start(builder, &stopped, &error));
+    OK(bw_server_builder_new(NULL, NULL, &builder, &error));
+    OK(bw_server_builder_publish(builder, &contract, &publisher, &error));
+    OK(bw_server_builder_events(builder, &other, 4096, &events, &error));
+    OK(bw_server_builder_start(builder, &stopped, &error));
     bw_server_stop(stopped);
     OK(bw_publisher_publish(publisher, "a", 1, NULL, &error));
     FAILS(BW_E_INVALID, bw_publisher_publish(publisher, "a", SIZE_MAX, NULL, &error));
@@ -129,14 +129,14 @@ int main(void)
     bw_server_config server;
     bw_server_config_init(&server);
     server.admit = 9;
-    FAILS(BW_E_INVALID, bw_server_new(NULL, &server, &builder, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_new(NULL, &server, &builder, &error));
     bw_server_config_init(&server);
     server.workers = SIZE_MAX;
-    FAILS(BW_E_INVALID, bw_server_new(NULL, &server, &builder, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_new(NULL, &server, &builder, &error));
     bw_server_config_init(&server);
-    OK(bw_server_new(NULL, &server, &builder, &error));
-    FAILS(BW_E_INVALID, bw_server_serve(builder, &contract, NULL, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_publish(builder, &contract, NULL, &error));
+    OK(bw_server_builder_new(NULL, &server, &builder, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_serve(builder, &contract, NULL, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_publish(builder, &contract, NULL, &error));
     bw_server_builder_free(builder);
     return 0;
 }

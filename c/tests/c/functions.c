@@ -299,19 +299,19 @@ int main(void)
     bw_server_builder *builder = NULL;
     bw_contract contract = BW_CONTRACT("reverse", 3), table = BW_CONTRACT("table", 1);
     contract.schema = bw_schema("bytes");
-    OK(bw_server_new(NULL, &config, &builder, &error));
-    OK(bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
-    FAILS(BW_E_INVALID, bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
+    OK(bw_server_builder_new(NULL, &config, &builder, &error));
+    OK(bw_server_builder_serve(builder, &contract, reverse, &freed, count_free, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_serve(builder, &contract, reverse, &freed, count_free, &error));
     CHECK(freed == 1);
     bw_publisher *publisher = NULL;
-    FAILS(BW_E_INVALID, bw_server_publish(builder, &table, NULL, &error));
-    OK(bw_server_publish(builder, &table, &publisher, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_publish(builder, &table, NULL, &error));
+    OK(bw_server_builder_publish(builder, &table, &publisher, &error));
     bw_contract changes = BW_CONTRACT("changes", 1);
     bw_event_publisher *publishes = NULL;
-    FAILS(BW_E_INVALID, bw_server_events(builder, &changes, 1 << 16, NULL, &error));
-    OK(bw_server_events(builder, &changes, 1 << 16, &publishes, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_events(builder, &changes, 1 << 16, NULL, &error));
+    OK(bw_server_builder_events(builder, &changes, 1 << 16, &publishes, &error));
     bw_server *server = NULL;
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
 
     bw_client *client = NULL;
     OK(bw_client_new(NULL, &contract, NULL, &client, &error));
@@ -358,7 +358,7 @@ int main(void)
     bw_event_publisher_free(NULL);
     bw_client_free(client);
 
-    OK(bw_server_new(NULL, NULL, &builder, &error));
+    OK(bw_server_builder_new(NULL, NULL, &builder, &error));
     bw_server_builder_free(builder);
     return 0;
 }

@@ -69,13 +69,13 @@ static void serve(void)
     with.workers = 2; /* A request may sleep: the others go on. */
     typed.schema = bw_schema("bytes -> bytes");
     increment.schema = vector_schema;
-    OK(bw_server_new(NULL, &with, &builder, &error));
-    OK(bw_server_serve(builder, &calls, echo, NULL, NULL, &error));
-    OK(bw_server_serve(builder, &typed, echo, NULL, NULL, &error));
-    OK(bw_server_serve(builder, &increment, echo, NULL, NULL, &error));
-    OK(bw_server_publish(builder, &snapshots, &clock, &error));
-    OK(bw_server_events(builder, &events, 64 << 10, &news, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, &with, &builder, &error));
+    OK(bw_server_builder_serve(builder, &calls, echo, NULL, NULL, &error));
+    OK(bw_server_builder_serve(builder, &typed, echo, NULL, NULL, &error));
+    OK(bw_server_builder_serve(builder, &increment, echo, NULL, NULL, &error));
+    OK(bw_server_builder_publish(builder, &snapshots, &clock, &error));
+    OK(bw_server_builder_events(builder, &events, 64 << 10, &news, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     puts("ready");
     fflush(stdout);
     int pause = 0;

@@ -20,11 +20,11 @@ int main(int argc, char **argv)
     static struct message message;
     CHECK(argc == 2);
     map_handled(argv[1]);
-    OK(bw_server_new(NULL, NULL, &builder, &error));
-    OK(bw_server_serve(builder, &calls, echo, NULL, NULL, &error));
-    OK(bw_server_publish(builder, &snapshots, &publisher, &error));
-    OK(bw_server_events(builder, &events, 0, &event_publisher, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, NULL, &builder, &error));
+    OK(bw_server_builder_serve(builder, &calls, echo, NULL, NULL, &error));
+    OK(bw_server_builder_publish(builder, &snapshots, &publisher, &error));
+    OK(bw_server_builder_events(builder, &events, 0, &event_publisher, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     for (uint64_t number = 1; command(1) != -1; number++) {
         /* In the broadcast ring, and every eighth in memory of its own. */
         OK(bw_publisher_publish(publisher, &message, fill(&message, number, number % 8 ? 100 : 300000), NULL, &error));

@@ -35,7 +35,7 @@ int main(void)
     FAILS(BW_E_INVALID, bw_client_trim(NULL, &error));
     FAILS(BW_E_INVALID, bw_client_canceller(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_client_get_stats(NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_events(NULL, NULL, 0, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_events(NULL, NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_event_publisher_send(NULL, NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_event_publisher_set_depth(NULL, 0, &error));
     FAILS(BW_E_INVALID, bw_subscriber_new(NULL, NULL, 0, NULL, NULL, &error));
@@ -61,10 +61,10 @@ int main(void)
     FAILS(BW_E_INVALID, bw_client_arm(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_publisher_publish(NULL, NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_publisher_publish_with(NULL, 0, NULL, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_new(NULL, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_serve(NULL, NULL, NULL, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_publish(NULL, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_start(NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_new(NULL, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_serve(NULL, NULL, NULL, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_publish(NULL, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_start(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_server_get_stats(NULL, NULL, &error));
     CHECK(error.message[0] != 0 && error.fault == BW_FAULT_CALLER);
     CHECK(bw_canceller_cancel(NULL) == BW_E_INVALID);

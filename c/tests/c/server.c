@@ -33,9 +33,9 @@ int main(int argc, char **argv)
     bw_contract contract = BW_CONTRACT("sum", 1);
     bw_server_builder *builder = NULL;
     bw_server *server = NULL;
-    OK(bw_server_new(NULL, &config, &builder, &error));
-    OK(bw_server_serve(builder, &contract, sum, NULL, NULL, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, &config, &builder, &error));
+    OK(bw_server_builder_serve(builder, &contract, sum, NULL, NULL, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     puts("serving");
     fflush(stdout);
     for (;;)

@@ -57,16 +57,16 @@ int main(void)
 
     /* Fields that the library does not know are refused, unless they are 0. */
     server_config.added[1] = 1;
-    FAILS(BW_E_INVALID, bw_server_new(NULL, &server_config.known, &builder, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_new(NULL, &server_config.known, &builder, &error));
     CHECK(strstr(error.message, "newer header") != NULL);
     server_config.added[1] = 0;
-    OK(bw_server_new(NULL, &server_config.known, &builder, &error));
+    OK(bw_server_builder_new(NULL, &server_config.known, &builder, &error));
     contract.added[0] = 1;
-    FAILS(BW_E_INVALID, bw_server_serve(builder, &contract.known, answer_it, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_server_builder_serve(builder, &contract.known, answer_it, NULL, NULL, &error));
     CHECK(strstr(error.message, "newer header") != NULL);
     contract.added[0] = 0;
-    OK(bw_server_serve(builder, &contract.known, answer_it, NULL, NULL, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_serve(builder, &contract.known, answer_it, NULL, NULL, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     client_config.added[0] = (uint64_t)1 << 63;
     FAILS(BW_E_INVALID, bw_client_new(NULL, &contract.known, &client_config.known, &client, &error));
     CHECK(strstr(error.message, "newer header") != NULL);
@@ -101,7 +101,7 @@ int main(void)
         FAILS(BW_E_INVALID, bw_client_new(NULL, &contract.known, NULL, &client, &error));
         contract.known.size = sizeof contract;
         FAILS(BW_E_INVALID, bw_client_new(NULL, &contract.known, &client_config.known, &client, &error));
-        FAILS(BW_E_INVALID, bw_server_new(NULL, &server_config.known, &builder, &error));
+        FAILS(BW_E_INVALID, bw_server_builder_new(NULL, &server_config.known, &builder, &error));
         TAINT(client_stats, sizes[at]);
         FAILS(BW_E_INVALID, bw_client_get_stats(client, &client_stats.known, &error));
         CHECK(strstr(error.message, "sizeof(bw_client_stats)") != NULL);

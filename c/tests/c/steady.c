@@ -59,9 +59,9 @@ int main(void)
     bw_server_builder *builder = NULL;
     bw_server *server = NULL;
     bw_client *client = NULL;
-    OK(bw_server_new(NULL, NULL, &builder, &error));
-    OK(bw_server_serve(builder, &contract, echo, NULL, NULL, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, NULL, &builder, &error));
+    OK(bw_server_builder_serve(builder, &contract, echo, NULL, NULL, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     OK(bw_client_new(NULL, &contract, NULL, &client, &error));
     OK(bw_client_wait_available(client, 10 * SECOND, &error));
     for (int at = 0; at < 1000; at++)

@@ -148,11 +148,11 @@ int main(int argc, char **argv)
     int seven = 7;
     bw_server_config_init(&config);
     config.workers = 2;
-    OK(bw_server_new(NULL, &config, &builder, &error));
-    OK(bw_server_serve(builder, &contract, echo, NULL, NULL, &error));
-    OK(bw_server_publish(builder, &table, &publisher, &error));
-    OK(bw_server_events(builder, &changes, 1 << 16, &event_publisher, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, &config, &builder, &error));
+    OK(bw_server_builder_serve(builder, &contract, echo, NULL, NULL, &error));
+    OK(bw_server_builder_publish(builder, &table, &publisher, &error));
+    OK(bw_server_builder_events(builder, &changes, 1 << 16, &event_publisher, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     OK(bw_payload_build(100000, fill, &seven, &payload, &error));
     passed_on = new_client();
     if (argc > 1 && strcmp(argv[1], "wrong") == 0) {

@@ -19,9 +19,9 @@ int main(int argc, char **argv)
     bw_server *server = NULL;
     CHECK(argc == 2);
     contract.schema = strtoull(argv[1], NULL, 16);
-    OK(bw_server_new(NULL, NULL, &builder, &error));
-    OK(bw_server_serve(builder, &contract, increment, NULL, NULL, &error));
-    OK(bw_server_start(builder, &server, &error));
+    OK(bw_server_builder_new(NULL, NULL, &builder, &error));
+    OK(bw_server_builder_serve(builder, &contract, increment, NULL, NULL, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     while (command(-1) != -1)
         report(server);
     bw_server_stop(server);

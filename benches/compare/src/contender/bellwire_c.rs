@@ -14,7 +14,8 @@ use bellwire_c::client::{
 use bellwire_c::config::{BW_BACKPRESSURE_GROW, bw_client_config_init};
 use bellwire_c::pipeline::{bw_client_submit, bw_client_wait_reply};
 use bellwire_c::server::{
-    bw_answer_reserve, bw_server_new, bw_server_serve, bw_server_start, bw_server_stop,
+    bw_answer_reserve, bw_server_builder_new, bw_server_builder_serve, bw_server_builder_start,
+    bw_server_stop,
 };
 use bellwire_c::{
     bw_answer, bw_bytes, bw_caller, bw_client, bw_client_config, bw_client_stats, bw_contract,
@@ -132,12 +133,13 @@ impl Contender for BellwireC {
         // The process serves until it ends.
         let user = Box::into_raw(Box::new((handler, is_one_way)));
         // SAFETY: a text that lives, no configuration, and pointers of this frame.
-        let code =
-            unsafe { bw_server_new(dir.as_ptr(), ptr::null(), &raw mut builder, &raw mut *error) };
+        let code = unsafe {
+            bw_server_builder_new(dir.as_ptr(), ptr::null(), &raw mut builder, &raw mut *error)
+        };
         ok(code, &error)?;
         // SAFETY: a builder, a contract, a handler that reads its user only, and an error.
         let code = unsafe {
-            bw_server_serve(
+            bw_server_builder_serve(
                 builder,
                 &raw const contract,
                 Some(handle),
@@ -148,7 +150,7 @@ impl Contender for BellwireC {
         };
         ok(code, &error)?;
         // SAFETY: a builder that is not used again.
-        let code = unsafe { bw_server_start(builder, &raw mut server, &raw mut *error) };
+        let code = unsafe { bw_server_builder_start(builder, &raw mut server, &raw mut *error) };
         ok(code, &error)?;
         Ok(Running(server))
     }

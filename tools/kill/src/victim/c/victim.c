@@ -229,14 +229,14 @@ void bellwire_victim_server(const struct victim *victim)
     config.token = NULL;
     if (victim->scenario == BIND)
         raise(GATE);
-    OK(bw_server_new(victim->dir, &config, &builder, &error));
-    OK(bw_server_serve(builder, &calls, handle, victim->ran, NULL, &error));
-    OK(bw_server_publish(builder, &snapshots, &publisher, &error));
+    OK(bw_server_builder_new(victim->dir, &config, &builder, &error));
+    OK(bw_server_builder_serve(builder, &calls, handle, victim->ran, NULL, &error));
+    OK(bw_server_builder_publish(builder, &snapshots, &publisher, &error));
     if (victim->scenario == BROADCAST)
-        OK(bw_server_publish(builder, &short_snapshots, &ring_publisher, &error));
+        OK(bw_server_builder_publish(builder, &short_snapshots, &ring_publisher, &error));
     if (victim->scenario == EVENTS)
-        OK(bw_server_events(builder, &events, victim->ring, &event_publisher, &error));
-    OK(bw_server_start(builder, &server, &error));
+        OK(bw_server_builder_events(builder, &events, victim->ring, &event_publisher, &error));
+    OK(bw_server_builder_start(builder, &server, &error));
     if (victim->scenario == BIND)
         raise(END);
     publish(publisher, passed[0], PASSED_WORDS);
