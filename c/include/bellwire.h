@@ -104,7 +104,7 @@
 // A session is open.
 #define BW_STATE_READY 2
 
-// The provider refused this client, or the session could not be opened: bw_client_state says why.
+// The provider refused this client, or the session could not be opened: bw_client_check says why.
 #define BW_STATE_FAILED 3
 
 // As a timeout: the configured one.
@@ -774,11 +774,11 @@ int bw_client_refresh(struct bw_client *client,
                       int *state,
                       struct bw_error *error);
 
-// Fails as a call would where there is no session: the error says why. BW_OK with a session.
+// Checks whether there is a session, and fails as a call would where there is none: the error says why.
 //
 // Requires:
 // A client, and `error` NULL or valid.
-int bw_client_state(struct bw_client *client, struct bw_error *error);
+int bw_client_check(struct bw_client *client, struct bw_error *error);
 
 // Waits until there is a provider, and opens a session, at most for `timeout_ns`. Polls nothing.
 //

@@ -21,7 +21,7 @@ pub const BW_STATE_ABSENT: c_int = 0;
 pub const BW_STATE_CONNECTING: c_int = 1;
 /// A session is open.
 pub const BW_STATE_READY: c_int = 2;
-/// The provider refused this client, or the session could not be opened: bw_client_state says why.
+/// The provider refused this client, or the session could not be opened: bw_client_check says why.
 pub const BW_STATE_FAILED: c_int = 3;
 
 /// As a timeout: the configured one.
@@ -177,13 +177,13 @@ fn report(found: &ProviderState, state: *mut c_int) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails as a call would where there is no session: the error says why. BW_OK with a session.
+/// Checks whether there is a session, and fails as a call would where there is none: the error says why.
 ///
 /// # Safety
 /// A client, and `error` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_client_state(client: *mut bw_client, error: *mut bw_error) -> c_int {
-    let state = || {
+pub unsafe extern "C" fn bw_client_check(client: *mut bw_client, error: *mut bw_error) -> c_int {
+    let check = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
         match client.client.state() {
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn bw_client_state(client: *mut bw_client, error: *mut bw_
         }
     };
     // SAFETY: as the caller promises.
-    unsafe { run(error, state) }
+    unsafe { run(error, check) }
 }
 
 fn of_state(state: &ProviderState) -> Failure {

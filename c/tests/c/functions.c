@@ -51,7 +51,7 @@ static void client_alone(void)
     int state = -1;
     OK(bw_client_refresh(client, &state, &error));
     CHECK(state == BW_STATE_ABSENT);
-    FAILS(BW_E_ABSENT, bw_client_state(client, &error));
+    FAILS(BW_E_ABSENT, bw_client_check(client, &error));
     CHECK(error.fault == BW_FAULT_NOBODY && error.executed == 0 && strlen(error.message) > 10);
     FAILS(BW_E_DEADLINE, bw_client_wait_available(client, SECOND / 100, &error));
     int fd = -1;
@@ -316,7 +316,7 @@ int main(void)
     bw_client *client = NULL;
     OK(bw_client_new(NULL, &contract, NULL, &client, &error));
     OK(bw_client_wait_available(client, 10 * SECOND, &error));
-    OK(bw_client_state(client, &error));
+    OK(bw_client_check(client, &error));
     calls(client);
     event_loop(&contract);
     snapshots(publisher);

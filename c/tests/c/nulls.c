@@ -25,7 +25,7 @@ int main(void)
     FAILS(BW_E_INVALID, bw_cgroups_root(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_client_new(NULL, NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_client_refresh(NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_client_state(NULL, &error));
+    FAILS(BW_E_INVALID, bw_client_check(NULL, &error));
     FAILS(BW_E_INVALID, bw_client_wait_available(NULL, 0, &error));
     FAILS(BW_E_INVALID, bw_client_arrival_fd(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_client_call(NULL, NULL, 0, 0, NULL, &error));
