@@ -589,13 +589,13 @@ int bw_cache_wait(struct bw_cache *cache,
 // A cache, `snapshot` may be written, `error` is NULL or valid.
 int bw_cache_current(struct bw_cache *cache, struct bw_snapshot *snapshot, struct bw_error *error);
 
-// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_there` if
+// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_ready` if
 // there may be something already: refresh again, and do not sleep.
 //
 // Requires:
-// A cache, `is_there` may be written, `error` is NULL or valid.
+// A cache, `is_ready` may be written, `error` is NULL or valid.
 int bw_cache_arm(struct bw_cache *cache,
-                 int *is_there,
+                 int *is_ready,
                  struct bw_error *error);
 
 // Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: the descriptor changes with the cache's
@@ -665,8 +665,8 @@ int bw_cgroups_refresh(struct bw_cgroups *cgroups,
 // Makes bw_cgroups_fd readable when a refresh has something to do, as bw_cache_arm does.
 //
 // Requires:
-// A reader, `is_there` may be written, `error` is NULL or valid.
-int bw_cgroups_arm(struct bw_cgroups *cgroups, int *is_there, struct bw_error *error);
+// A reader, `is_ready` may be written, `error` is NULL or valid.
+int bw_cgroups_arm(struct bw_cgroups *cgroups, int *is_ready, struct bw_error *error);
 
 // Writes a descriptor to `fd`, and after how long to refresh in any case to `due_ns`, as bw_cache_fd does. It stays the reader's.
 //
@@ -942,12 +942,12 @@ int bw_subscriber_next(struct bw_subscriber *subscriber,
                        struct bw_delivery *delivery,
                        struct bw_error *error);
 
-// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_there` if there may be one already: do not sleep then.
+// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already: do not sleep then.
 //
 // Requires:
-// A subscriber, `is_there` may be written, `error` is NULL or valid.
+// A subscriber, `is_ready` may be written, `error` is NULL or valid.
 int bw_subscriber_arm(struct bw_subscriber *subscriber,
-                      int *is_there,
+                      int *is_ready,
                       struct bw_error *error);
 
 // Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: the descriptor changes with the
@@ -1126,14 +1126,14 @@ int bw_client_wait_reply(struct bw_client *client,
                          struct bw_reply *reply,
                          struct bw_error *error);
 
-// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_waited`,
+// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_in_flight`,
 // which may be NULL, if the request was in flight.
 //
 // Requires:
 // A client, and pointers that are NULL or valid.
 int bw_client_abandon(struct bw_client *client,
                       uint64_t ticket,
-                      int *was_waited,
+                      int *was_in_flight,
                       struct bw_error *error);
 
 // Writes a descriptor to `fd` that becomes readable when the provider rings: poll it edge-triggered, or after
@@ -1143,13 +1143,13 @@ int bw_client_abandon(struct bw_client *client,
 // A client, `fd` may be written, `error` is NULL or valid.
 int bw_client_fd(struct bw_client *client, int *fd, struct bw_error *error);
 
-// Asks the provider to ring at its next answer. Writes 1 to `is_there` if one has arrived already: take it first. Call it
+// Asks the provider to ring at its next answer. Writes 1 to `is_ready` if one has arrived already: take it first. Call it
 // before each poll of bw_client_fd.
 //
 // Requires:
-// A client, `is_there` may be written, `error` is NULL or valid.
+// A client, `is_ready` may be written, `error` is NULL or valid.
 int bw_client_arm(struct bw_client *client,
-                  int *is_there,
+                  int *is_ready,
                   struct bw_error *error);
 
 // Publishes a copy of `len` bytes, and writes its generation, from 1, to `generation`, which may be NULL.

@@ -166,15 +166,15 @@ pub unsafe extern "C" fn bw_cache_current(
     unsafe { run(error, current) }
 }
 
-/// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_there` if
+/// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_ready` if
 /// there may be something already: refresh again, and do not sleep.
 ///
 /// # Safety
-/// A cache, `is_there` may be written, `error` is NULL or valid.
+/// A cache, `is_ready` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cache_arm(
     cache: *mut bw_cache,
-    is_there: *mut c_int,
+    is_ready: *mut c_int,
     error: *mut bw_error,
 ) -> c_int {
     let arm = || {
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn bw_cache_arm(
         let cache = unsafe { object(cache) }?;
         let may = cache.0.arm()?;
         // SAFETY: as the caller promises.
-        unsafe { put(is_there, may.into()) }
+        unsafe { put(is_ready, may.into()) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, arm) }

@@ -173,11 +173,11 @@ pub unsafe extern "C" fn bw_cgroups_refresh(
 /// Makes bw_cgroups_fd readable when a refresh has something to do, as bw_cache_arm does.
 ///
 /// # Safety
-/// A reader, `is_there` may be written, `error` is NULL or valid.
+/// A reader, `is_ready` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cgroups_arm(
     cgroups: *mut bw_cgroups,
-    is_there: *mut c_int,
+    is_ready: *mut c_int,
     error: *mut bw_error,
 ) -> c_int {
     let arm = || {
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn bw_cgroups_arm(
         let cgroups = unsafe { object(cgroups) }?;
         let may = cgroups.0.arm()?;
         // SAFETY: as the caller promises.
-        unsafe { put(is_there, may.into()) }
+        unsafe { put(is_ready, may.into()) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, arm) }

@@ -193,14 +193,14 @@ pub unsafe extern "C" fn bw_subscriber_next(
     unsafe { run(error, next) }
 }
 
-/// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_there` if there may be one already: do not sleep then.
+/// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already: do not sleep then.
 ///
 /// # Safety
-/// A subscriber, `is_there` may be written, `error` is NULL or valid.
+/// A subscriber, `is_ready` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_subscriber_arm(
     subscriber: *mut bw_subscriber,
-    is_there: *mut c_int,
+    is_ready: *mut c_int,
     error: *mut bw_error,
 ) -> c_int {
     let arm = || {
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn bw_subscriber_arm(
         let subscriber = unsafe { object(subscriber) }?;
         let may = subscriber.subscriber.arm()?;
         // SAFETY: as the caller promises.
-        unsafe { put(is_there, may.into()) }
+        unsafe { put(is_ready, may.into()) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, arm) }

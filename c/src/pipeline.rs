@@ -178,7 +178,7 @@ unsafe fn take_reply(
     unsafe { run(error, take) }
 }
 
-/// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_waited`,
+/// Gives up a pipelined request: its answer is dropped when it arrives, and its handler is notified. Writes 1 to `was_in_flight`,
 /// which may be NULL, if the request was in flight.
 ///
 /// # Safety
@@ -187,7 +187,7 @@ unsafe fn take_reply(
 pub unsafe extern "C" fn bw_client_abandon(
     client: *mut bw_client,
     ticket: u64,
-    was_waited: *mut c_int,
+    was_in_flight: *mut c_int,
     error: *mut bw_error,
 ) -> c_int {
     let abandon = || {
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn bw_client_abandon(
         let session = client.client.session();
         let was = session.is_some_and(|session| session.abandon(Ticket::from_id(ticket)));
         // SAFETY: as the caller promises.
-        unsafe { put_unless_null(was_waited, was.into()) };
+        unsafe { put_unless_null(was_in_flight, was.into()) };
         Ok(())
     };
     // SAFETY: as the caller promises.
@@ -227,15 +227,15 @@ pub unsafe extern "C" fn bw_client_fd(
     unsafe { run(error, of_session) }
 }
 
-/// Asks the provider to ring at its next answer. Writes 1 to `is_there` if one has arrived already: take it first. Call it
+/// Asks the provider to ring at its next answer. Writes 1 to `is_ready` if one has arrived already: take it first. Call it
 /// before each poll of bw_client_fd.
 ///
 /// # Safety
-/// A client, `is_there` may be written, `error` is NULL or valid.
+/// A client, `is_ready` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_client_arm(
     client: *mut bw_client,
-    is_there: *mut c_int,
+    is_ready: *mut c_int,
     error: *mut bw_error,
 ) -> c_int {
     let arm = || {
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn bw_client_arm(
         let client = unsafe { object(client) }?;
         let arrived = client.in_open_session(Executed::Maybe, Session::arm)?;
         // SAFETY: as the caller promises.
-        unsafe { put(is_there, arrived.into()) }
+        unsafe { put(is_ready, arrived.into()) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, arm) }

@@ -114,9 +114,9 @@ static void calls(bw_client *client)
     }
     FAILS(BW_E_WOULD_BLOCK, bw_client_try_reply(client, &reply, &error));
     FAILS(BW_E_DEADLINE, bw_client_wait_reply(client, 1000, &reply, &error));
-    int was_waited = -1;
-    OK(bw_client_abandon(client, third, &was_waited, &error));
-    CHECK(was_waited == 0);
+    int was_in_flight = -1;
+    OK(bw_client_abandon(client, third, &was_in_flight, &error));
+    CHECK(was_in_flight == 0);
 
     bw_bytes requests[] = { { "ab", 2 }, { "no", 2 }, { "", 0 } };
     OK(bw_client_call_batch(client, requests, 3, &error));
@@ -147,12 +147,12 @@ static void event_loop(const bw_contract *contract)
     bw_client *client = NULL;
     OK(bw_client_new(NULL, contract, &config, &client, &error));
     OK(bw_client_submit(client, "xy", 2, NULL, &error));
-    int fd = -1, is_there = 0;
+    int fd = -1, is_ready = 0;
     OK(bw_client_fd(client, &fd, &error));
     bw_reply reply;
     for (;;) {
-        OK(bw_client_arm(client, &is_there, &error));
-        if (!is_there) {
+        OK(bw_client_arm(client, &is_ready, &error));
+        if (!is_ready) {
             struct pollfd bell = { fd, POLLIN, 0 };
             CHECK(poll(&bell, 1, 10000) == 1);
         }
@@ -207,14 +207,14 @@ static void snapshots(bw_publisher *publisher)
     bw_client_config_init(&config);
     config.doorbell = BW_DOORBELL_EVENTFD;
     OK(bw_cache_new(NULL, &contract, &config, &cache, &error));
-    for (int published = 0, is_there = 1; published < 3;) {
+    for (int published = 0, is_ready = 1; published < 3;) {
         OK(bw_cache_refresh(cache, 0, &outcome, &error));
         if (outcome == BW_CHANGED) {
             published++;
             OK(bw_publisher_publish(publisher, "next", 4, NULL, &error));
         }
-        OK(bw_cache_arm(cache, &is_there, &error));
-        if (is_there)
+        OK(bw_cache_arm(cache, &is_ready, &error));
+        if (is_ready)
             continue;
         uint64_t due = 0;
         OK(bw_cache_fd(cache, &fd, &due, &error));
@@ -244,10 +244,10 @@ static void events(bw_event_publisher *publisher)
     CHECK(delivery.kind == BW_EVENT && delivery.number == 1 && memcmp(delivery.event.data, "one", 3) == 0);
     FAILS(BW_E_WOULD_BLOCK, bw_subscriber_next(subscriber, 0, &delivery, &error));
 
-    int is_there = 0, fd = -1;
+    int is_ready = 0, fd = -1;
     for (;;) {
-        OK(bw_subscriber_arm(subscriber, &is_there, &error));
-        if (!is_there)
+        OK(bw_subscriber_arm(subscriber, &is_ready, &error));
+        if (!is_ready)
             break;
         FAILS(BW_E_WOULD_BLOCK, bw_subscriber_next(subscriber, 0, &delivery, &error));
     }

@@ -195,10 +195,10 @@ static void resize(bw_client *client)
 static void cancel(bw_client *client)
 {
     uint64_t ticket;
-    int was_waited = 0;
+    int was_in_flight = 0;
     OK(bw_client_submit(client, "sleep", 5, &ticket, &error));
-    OK(bw_client_abandon(client, ticket, &was_waited, &error));
-    CHECK(was_waited);
+    OK(bw_client_abandon(client, ticket, &was_in_flight, &error));
+    CHECK(was_in_flight);
     call(client, 100);
 }
 

@@ -52,11 +52,11 @@ static void snapshot(void)
     config.doorbell = BW_DOORBELL_EVENTFD;
     OK(bw_cgroups_new(NULL, &config, &cgroups, &error));
     OK(bw_cgroups_refresh(cgroups, 10 * SECOND, &outcome, &error));
-    int is_there = 1, fd = -1;
+    int is_ready = 1, fd = -1;
     uint64_t due = 0;
-    while (is_there) {
+    while (is_ready) {
         OK(bw_cgroups_refresh(cgroups, 0, &outcome, &error));
-        OK(bw_cgroups_arm(cgroups, &is_there, &error));
+        OK(bw_cgroups_arm(cgroups, &is_ready, &error));
     }
     OK(bw_cgroups_fd(cgroups, &fd, &due, &error));
     CHECK(fd >= 0 && due > 0);
