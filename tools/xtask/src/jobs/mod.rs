@@ -17,6 +17,7 @@ use runner::Runner;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) name: &'static str,
+    /// What it does: the beginning of its row in CONTRIBUTING.md.
     about: &'static str,
     group: Group,
     takes: Takes,
@@ -88,47 +89,62 @@ pub(crate) const MATRIX: &str = "matrix";
 /// lints want cargo's lock, and run beside them.
 pub(crate) const JOBS: [Job; 31] = [
     required("fmt", "the code is formatted"),
-    required("rules", "the rules of this repository that no lint knows"),
+    required("rules", "the rules of this repository that no lint covers"),
     required("test", "unit, integration and documentation tests").takes(Sessions),
     required("clippy", "lints for every target, with and without loom; warnings are errors"),
-    required("tree", "what the embedded library depends on, counted"),
+    required("tree", "how many crates the library adds to a program"),
     required("doc", "the documentation builds; warnings are errors"),
-    required("loom", "the lanes and the parking protocol, every interleaving"),
-    required("proof", "every test that the threat model names was run, and passed")
+    required("loom", "lanes and parking, every interleaving within the tests' bounds"),
+    required("proof", "every test that the threat model names ran in test or loom, and passed")
         .after(&["test", "loom"]),
-    further("mutants", "the loom tests notice every weakened ordering").after(&["clippy", "loom"]),
-    further("kill", "a peer that is killed at any point; injected faults are found")
+    further("mutants", "the loom tests notice every weakened ordering and missing fence")
+        .after(&["clippy", "loom"]),
+    further("kill", "the survivor of a peer that is killed at any of 10 000 points")
         .takes(OwnSessions),
-    further("fuzz", "what a peer may send, and what its memory may say"),
-    further("benches", "bellwire-bench, which links what it compares with: lints and tests")
-        .takes(OwnSessions),
-    further("budget", "what the hot paths cost: instructions, allocations, ratios")
+    further("fuzz", "the fuzz targets, 10 s each, and that they find injected double fetches"),
+    further("benches", "lints and tests of bellwire-bench").takes(OwnSessions),
+    further(
+        "budget",
+        "what the hot paths cost: no allocation, instructions and ratios within the budget",
+    )
+    .takes(Everything),
+    further("sanitizers", "tests of core, the Linux transport and the facade with sanitizers")
         .takes(Everything),
-    further("sanitizers", "the tests with AddressSanitizer, ThreadSanitizer and valgrind")
-        .takes(Everything),
-    further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left")
+    further(
+        "soak",
+        "processes killed, stopped and restarted for 60 s: nothing is lost, wrong or left behind",
+    )
+    .takes(OwnSessions),
+    further("hostile", "32 attacks on a server in a memory cgroup of 64 MiB").takes(OwnSessions),
+    further(
+        "trace",
+        "the tracer and its probes: lints, tests that attach to processes, a static build",
+    )
+    .takes(Sessions),
+    further("c", "the C library: its header and symbols, C and C++ programs that use it")
         .takes(OwnSessions),
-    further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB")
+    further("go", "the Go module: its tests, and each two of Rust, C and Go with each other")
         .takes(OwnSessions),
-    further("trace", "the tracer: lints, tests as root, and a static build").takes(Sessions),
-    further("c", "the C library: its header, its symbols, and C and C++ programs that use it")
-        .takes(OwnSessions),
-    further("go", "the Go module: lints, vectors, races, and each two of Rust, C and Go")
-        .takes(OwnSessions),
-    further("windows", "core for Windows and for no operating system at all"),
-    further("wine", "the Windows transport, facade and command: lints, and tests under Wine")
-        .takes(Everything),
-    matrix("msrv", "the embedded library builds with the oldest Rust that it promises"),
-    matrix("oldest", "the Linux transport's tests on Linux 5.10, in QEMU"),
-    matrix("aarch64", "the same on aarch64, in QEMU"),
-    matrix("kernels", "the same on the kernels between 5.10 and the newest, in QEMU")
-        .takes(Everything),
-    matrix("release", "the crates as the registry gets them, licences, sources").takes(Everything),
-    matrix("deb", "the Debian packages: built twice, installed, used and purged").takes(Everything),
+    further("windows", "core builds, with lints, for Windows and for no operating system"),
+    further(
+        "wine",
+        "lints and tests of the Windows transport, the facade over it and the command, under Wine",
+    )
+    .takes(Everything),
+    matrix("msrv", "the embedded library builds with Rust 1.85"),
+    matrix("oldest", "the Linux transport's tests on Linux 5.10 in QEMU"),
+    matrix("aarch64", "the Linux transport's tests on aarch64"),
+    matrix("kernels", "as oldest, on Linux 6.1, 6.12 and 7").takes(Everything),
+    matrix("release", "the crates, as the registry gets them, build").takes(Everything),
+    matrix("deb", "the Debian packages, built twice, installed, used and purged").takes(Everything),
     matrix("musl", "static programs with musl, on x86-64 and aarch64").takes(Everything),
     matrix("systemd", "the tutorial's units under systemd").takes(Everything),
     matrix("book", "the pages of docs/ as a book").takes(Everything),
-    matrix("litmus", "the orderings on ARM's memory model and C11's").takes(Everything),
+    matrix(
+        "litmus",
+        "lanes, doorbells, boards and broadcast rings on ARM's memory model and C11's",
+    )
+    .takes(Everything),
 ];
 
 /// What to run, and how.
@@ -241,6 +257,30 @@ mod tests {
         for job in JOBS {
             let mode = fs::metadata(ci.join(job.name)).unwrap().permissions().mode();
             assert_ne!(mode & 0o111, 0, "ci/{} is not executable", job.name);
+        }
+    }
+
+    /// Text without links and code spans.
+    fn plain(markdown: &str) -> String {
+        let mut text = markdown.replace('`', "");
+        while let Some((before, rest)) = text.split_once("](") {
+            let (_, after) = rest.split_once(')').unwrap();
+            text = format!("{}{after}", before.replacen('[', "", 1));
+        }
+        text
+    }
+
+    #[test]
+    fn contributing_lists_every_job_and_begins_with_what_the_job_prints() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+        let rows: Vec<String> = page.lines().map(plain).collect();
+        for Job { name, about, .. } in JOBS {
+            let begin = format!("| {name} | ci/{name} | {about}");
+            assert!(
+                rows.iter().any(|row| row.starts_with(&begin)),
+                "CONTRIBUTING.md lacks {begin:?}"
+            );
         }
     }
 
