@@ -45,7 +45,7 @@ func await(ctx context.Context, dir, service string, o options) (*Session, error
 			}
 			wait = least
 			continue
-		case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
+		case errors.Is(err, ErrAbsent), peerLeft(err), noAnswer(ctx, err):
 		case isRefusal(err, RefusedQuota, RefusedStopping, RefusedResources):
 		default:
 			return nil, err

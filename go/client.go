@@ -4,7 +4,7 @@ package bellwire
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -78,11 +78,11 @@ func (c *Client[Req, Resp, P]) Call(ctx context.Context, request Req) (response 
 		if err == nil {
 			buffer[1] = answer
 			if err = P(&response).UnmarshalBinary(answer); err != nil {
-				err = &ended{err, ExecutedYes}
+				err = &ended{fmt.Errorf("%w: %w", ErrMalformed, err), ExecutedYes}
 			}
 			return response, err
 		}
-		again := errors.Is(err, ErrPeerGone) && (c.o.idempotent || ExecutedOf(err) == ExecutedNo)
+		again := peerLeft(err) && (c.o.idempotent || ExecutedOf(err) == ExecutedNo)
 		if !again || tried || ctx.Err() != nil {
 			return response, atLeast(ran, err)
 		}

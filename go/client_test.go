@@ -71,6 +71,25 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+// undecodable is an answer that cannot be decoded.
+type undecodable struct{}
+
+var errUndecodable = errors.New("undecodable")
+
+func (*undecodable) UnmarshalBinary([]byte) error { return errUndecodable }
+
+func TestAnAnswerThatCannotBeDecodedIsMalformed(t *testing.T) {
+	dir := t.TempDir()
+	listening(t, dir, echo)
+	client, err := NewClient[Bytes, undecodable](dir, "echo")
+	check(t, err)
+	defer client.Close()
+	_, err = client.Call(t.Context(), nil)
+	if !errors.Is(err, ErrMalformed) || !errors.Is(err, errUndecodable) || ExecutedOf(err) != ExecutedYes {
+		t.Error(err)
+	}
+}
+
 func TestReaderOfACallServiceGetsAnError(t *testing.T) {
 	dir := t.TempDir()
 	listening(t, dir, echo)

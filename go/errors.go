@@ -10,12 +10,16 @@ import (
 	"strings"
 )
 
-// Errors to compare with errors.Is.
+// Errors to compare with errors.Is. ErrPeerGone is a peer that died, or closed the session without another reason; ErrStalled and
+// ErrProtocol may be this end's fault: errors.As finds a [Violation] in an ErrProtocol that is the peer's.
 var (
 	ErrAbsent    = errors.New("bellwire: no process provides the service")
 	ErrClosed    = errors.New("bellwire: this session, client or server is closed")
 	ErrPeerGone  = errors.New("bellwire: the peer is gone")
+	ErrStopping  = errors.New("bellwire: the server is stopping")
+	ErrStalled   = errors.New("bellwire: the peer closed the session, since this end read nothing for too long")
 	ErrProtocol  = errors.New("bellwire: the peer violated the protocol")
+	ErrMalformed = errors.New("bellwire: the message could not be decoded")
 	ErrTooLarge  = errors.New("bellwire: the message is above a limit")
 	ErrNotYet    = errors.New("bellwire: nothing is published yet")
 	ErrBusy      = errors.New("bellwire: the server has too much to do")
@@ -126,7 +130,9 @@ func (e *CallError) Is(target error) bool {
 	case StatusBusy, StatusShort:
 		return target == ErrBusy
 	case StatusStopping:
-		return target == ErrPeerGone
+		return target == ErrStopping
+	case StatusMalformed:
+		return target == ErrMalformed
 	case StatusCancelled:
 		return target == ErrCancelled
 	case StatusTooLarge:
@@ -205,6 +211,12 @@ func atLeast(ran Executed, err error) error {
 		return err
 	}
 	return &ended{err, ran}
+}
+
+// peerLeft reports whether the peer died, closed the session for any reason, or is stopping: another session may serve.
+func peerLeft(err error) bool {
+	var closed *closedByPeer
+	return errors.Is(err, ErrPeerGone) || errors.Is(err, ErrStopping) || errors.As(err, &closed)
 }
 
 // isContext reports whether an error is the end of a context.

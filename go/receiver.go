@@ -120,7 +120,7 @@ func (r *receiver) allows(h header) bool {
 	case kindSwitch:
 		return true
 	case kindClose:
-		return h.status >= uint16(closeNormal) && h.status <= uint16(closeStalled)
+		return closeReason(h.status).isKnown()
 	case kindCancel:
 		return r.toServer
 	case kindAttach, kindTrim:

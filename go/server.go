@@ -255,7 +255,8 @@ func (s *Server) serve(conn *net.UnixConn) {
 		stats.opened(session.rungBy, ^uint64(0))
 	}()
 	err = session.run()
-	if errors.Is(err, ErrProtocol) {
+	var wrong *Violation
+	if errors.As(err, &wrong) {
 		stats.poisoned.Add(1)
 		stats.incident(session.uid, incidentPoisoned)
 		s.o.log.Warn("a client violated the protocol", "service", s.service, "error", err)

@@ -57,8 +57,54 @@ func TestAClosingServerAnswersAcceptedRequests(t *testing.T) {
 	check(t, <-done)
 	check(t, <-closed)
 	_, err := s.Call(t.Context(), nil)
-	if !errors.Is(err, ErrPeerGone) || ExecutedOf(err) != ExecutedNo {
+	if !errors.Is(err, ErrStopping) || ExecutedOf(err) != ExecutedNo {
 		t.Fatal(err)
+	}
+}
+
+func TestACloseOfTheSessionHasTheErrorOfItsReason(t *testing.T) {
+	reasons := map[closeReason]error{
+		closeNormal: ErrPeerGone, closePoisoned: ErrProtocol, closeStopping: ErrStopping, closeUnread: ErrStalled,
+	}
+	for reason, want := range reasons {
+		for _, isRead := range []bool{true, false} {
+			server, s := pair(t, echo)
+			peer := theirs(server)
+			peer.mu.Lock()
+			if isRead {
+				peer.sendClose(reason)
+			} else {
+				peer.shut(reason)
+			}
+			peer.mu.Unlock()
+			var err error
+			if isRead {
+				_, err = s.Call(t.Context(), nil)
+			}
+			for err == nil {
+				// The end of the socket says so, and nobody reads the record.
+				time.Sleep(time.Millisecond)
+				err = s.Err()
+			}
+			for _, other := range reasons {
+				if errors.Is(err, other) != (other == want) {
+					t.Errorf("%v, read: %v: %v is not %v alone", reason, isRead, err, want)
+				}
+			}
+		}
+	}
+}
+
+func TestAServersViolationIsNotCountedAsItsClients(t *testing.T) {
+	server, s := pair(t, echo)
+	peer := theirs(server)
+	s.mu.Lock()
+	s.shut(closePoisoned)
+	s.mu.Unlock()
+	<-peer.ctx.Done()
+	check(t, server.Close())
+	if server.stats.poisoned.Load() != 0 {
+		t.Error("counted")
 	}
 }
 
@@ -130,6 +176,9 @@ func TestAClientThatReadsNothingIsClosed(t *testing.T) {
 	}
 	for s.Err() == nil {
 		time.Sleep(time.Millisecond)
+	}
+	if err := s.Err(); !errors.Is(err, ErrStalled) {
+		t.Error(err)
 	}
 }
 

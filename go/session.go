@@ -128,7 +128,7 @@ func (s *Session) Post(ctx context.Context, request []byte) error {
 }
 
 // Flush waits until the server has taken every one-way request of this session, and so runs its handler for each. It fails
-// with ErrPeerGone if the server ended before that.
+// with ErrPeerGone or ErrStopping if the server ended before that.
 func (s *Session) Flush(ctx context.Context) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -333,9 +333,7 @@ func (s *Session) takeAnswer(h header, payload []byte, whole bool) error {
 		s.trims = 0
 		s.wakeAll()
 	case kindClose:
-		if s.gone == nil {
-			s.gone = &closedByPeer{closeReason(h.status)}
-		}
+		s.gone = &closedByPeer{closeReason(h.status)}
 		s.ended.Store(true)
 		s.wakeAll()
 	case kindResponse, kindAttach:
@@ -389,6 +387,18 @@ func (s *Session) takeMemory(p *Pending) {
 type closedByPeer struct{ reason closeReason }
 
 func (c *closedByPeer) Error() string {
-	return ErrPeerGone.Error() + ": it closed the session: " + c.reason.String()
+	return "bellwire: the peer closed the session: " + c.reason.String()
 }
-func (c *closedByPeer) Unwrap() error { return ErrPeerGone }
+
+// Unwrap returns the error of the reason. A session that the peer poisoned is ErrProtocol, though this end is to blame.
+func (c *closedByPeer) Unwrap() error {
+	switch c.reason {
+	case closePoisoned:
+		return ErrProtocol
+	case closeStopping:
+		return ErrStopping
+	case closeUnread:
+		return ErrStalled
+	}
+	return ErrPeerGone
+}

@@ -267,7 +267,7 @@ func TestABatchAboveTheServersLimitIsMalformed(t *testing.T) {
 	s.maxBatch = 2 // the client's own check aside
 	_, err := s.Batch(t.Context(), [][]byte{{1}, {2}})
 	var failed *CallError
-	if !errors.As(err, &failed) || failed.Status != StatusMalformed {
+	if !errors.As(err, &failed) || failed.Status != StatusMalformed || !errors.Is(err, ErrMalformed) {
 		t.Fatal(err)
 	}
 }

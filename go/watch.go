@@ -77,12 +77,21 @@ func (e *end) peerIsGone(err error) {
 		return
 	}
 	e.ended.Store(true)
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+	if reason, isClosed := e.peerClosed(); isClosed {
+		e.gone = &closedByPeer{reason}
+	} else if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
 		e.gone = ErrPeerGone
 	} else {
 		e.gone = fmt.Errorf("%w: %w", ErrPeerGone, err)
 	}
 	e.wakeAll()
+}
+
+// peerClosed returns the reason of a Close record that the peer has published, read or not: State follows it.
+func (e *end) peerClosed() (closeReason, bool) {
+	state := e.peer.load(wordState)
+	reason := closeReason(state >> 32)
+	return reason, uint32(state) == 3 && state>>32 == uint64(reason) && reason.isKnown()
 }
 
 // hasEnded reports whether the process of a pidfd has ended.

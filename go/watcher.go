@@ -172,7 +172,7 @@ func (w *watcher) survive(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
+	case errors.Is(err, ErrAbsent), peerLeft(err), noAnswer(ctx, err):
 		if w.awaited != nil {
 			return nil // what the old ring has is read first
 		}

@@ -89,6 +89,8 @@ const (
 	closeStalled
 )
 
+func (r closeReason) isKnown() bool { return r >= closeNormal && r <= closeUnread }
+
 func (r closeReason) String() string {
 	switch r {
 	case closeNormal:
