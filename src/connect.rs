@@ -206,7 +206,7 @@ impl Connecting {
             |until| Os::wait_any(sources, Some(until)).map_err(system("wait for the provider"));
         // The first answer takes as long as the provider's wake-up, and its work.
         let max = self.spin.max.saturating_mul(2);
-        let mut spin = Spin::new(SpinPolicy { max, worth: max });
+        let mut spin = Spin::new(SpinPolicy { max, pays_within: max });
         let began = Os::now();
         let is_over = || wait(began).map(|came| came || Os::now() >= until);
         if spin.poll(Os::now, std::thread::yield_now, is_over)? {

@@ -56,7 +56,7 @@ fn eager_spinning() -> ServerConfig {
     let long = Duration::from_millis(1);
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     ServerConfig::default()
-        .spin(SpinPolicy { max: long, worth: long })
+        .spin(SpinPolicy { max: long, pays_within: long })
         .lane(LaneConfig::default().limits(limits))
 }
 

@@ -36,7 +36,7 @@ impl Service for Sink {
 
 const fn policy(spins: bool) -> SpinPolicy {
     let long = Duration::from_millis(2);
-    if spins { SpinPolicy { max: long, worth: long } } else { SpinPolicy::NEVER }
+    if spins { SpinPolicy { max: long, pays_within: long } } else { SpinPolicy::NEVER }
 }
 
 /// An open session with the other process.

@@ -154,7 +154,7 @@ impl Provider {
 
 /// Provides until the other end of the standard input is closed.
 pub fn serve(run_dir: &str) {
-    let config = ServerConfig::default().spin(SpinPolicy { max: SPIN, worth: SPIN });
+    let config = ServerConfig::default().spin(SpinPolicy { max: SPIN, pays_within: SPIN });
     let mut builder = Server::builder_with(&RunDir::new(run_dir), config);
     builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
     let server = builder.start().unwrap();
@@ -185,7 +185,7 @@ pub fn count_server() {
         })
         .unwrap();
     let server = builder.start().unwrap();
-    let mut client = client(&run_dir, SpinPolicy { max: SPIN, worth: SPIN });
+    let mut client = client(&run_dir, SpinPolicy { max: SPIN, pays_within: SPIN });
     let session = client.connect().unwrap();
     for _ in 0..SAMPLES {
         callgrind::zero();

@@ -44,7 +44,7 @@ impl Pair {
     pub fn start(cpus: Cpus, load: Load) -> Self {
         let long = Duration::from_millis(1);
         let spin = match load {
-            Load::Hot | Load::Stream => SpinPolicy { max: long, worth: long },
+            Load::Hot | Load::Stream => SpinPolicy { max: long, pays_within: long },
             _ => SpinPolicy::NEVER,
         };
         let cpus = if load == Load::ParkedTogether { cpus.same() } else { cpus };

@@ -49,8 +49,8 @@ impl Provider {
     pub fn start(cpus: Cpus, spin: SpinPolicy) -> Self {
         let dir = tempfile::tempdir().expect("no temporary directory");
         let path = dir.path().to_str().expect("an odd temporary directory").to_owned();
-        let [max, worth] = [spin.max, spin.worth].map(|span| span.as_nanos().to_string());
-        let child = spawn(ROLE, &[cpus.peer], &[path, max, worth], &[]);
+        let [max, pays] = [spin.max, spin.pays_within].map(|span| span.as_nanos().to_string());
+        let child = spawn(ROLE, &[cpus.peer], &[path, max, pays], &[]);
         Self { _child: child.expect("the provider did not start"), dir, spin }
     }
 
@@ -84,7 +84,7 @@ impl Provider {
 pub fn serve(peer: &mut Peer) -> RoleResult {
     let run_dir = RunDir::new(peer.arg(0)?);
     let span = |at| Ok::<_, bellwire_floor::Error>(Duration::from_nanos(peer.number(at)? as u64));
-    let spin = SpinPolicy { max: span(1)?, worth: span(2)? };
+    let spin = SpinPolicy { max: span(1)?, pays_within: span(2)? };
     let mut builder = Server::builder_with(&run_dir, ServerConfig::default().spin(spin));
     builder.serve::<Echo>(|_, bytes| Ok(bytes))?.serve::<Sink>(|_, _| Ok(()))?;
     let publisher = builder.publish::<CgroupsSnapshot>()?;

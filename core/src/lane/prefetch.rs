@@ -17,7 +17,7 @@ const LINES_PER_POLL: u32 = 4;
 /// Bytes prefetched at most, to leave room in the L1 cache for this end's other data.
 const MAX_PREFETCHED: u64 = 8 << 10;
 /// The estimate decays by at most this fraction (1/8) per wait.
-const FORGETS: u64 = 8;
+const DECAY: u64 = 8;
 
 /// The prefetch state of a lane.
 #[derive(Debug, Default)]
@@ -41,14 +41,14 @@ impl LinePrefetcher {
         if (next - self.waited_at).max(self.likely) <= POLLED_LINES * LINE {
             self.waited_at = next;
         } else if self.done_for != next {
-            self.some(own, ring, next, free);
+            self.prefetch_some(own, ring, next, free);
         }
     }
 
-    fn some<O: OwnMemory>(&mut self, own: &O, ring: &Ring, next: u64, free: u64) {
+    fn prefetch_some<O: OwnMemory>(&mut self, own: &O, ring: &Ring, next: u64, free: u64) {
         if self.waited_at != next {
             let written = next - self.waited_at;
-            self.likely = written.min(MAX_PREFETCHED).max(self.likely - self.likely / FORGETS);
+            self.likely = written.min(MAX_PREFETCHED).max(self.likely - self.likely / DECAY);
             self.waited_at = next;
         }
         let to_end = ring.room_to_end(next);

@@ -22,35 +22,35 @@ pub struct SpinPolicy {
     /// The longest spin before a park. Zero never spins. Default: 60 µs; values above 1 ms are cut to 1 ms. A client that opens a
     /// session spins up to twice as long for each of the provider's two answers.
     pub max: Duration,
-    /// An answer within this time was worth spinning for; later ones count against spinning. Default: 10 µs, plus a
+    /// Spinning pays if the answer comes within this time; later ones count against spinning. Default: 10 µs, plus a
     /// quarter of a nanosecond for each byte exchanged since the previous wait, because both ends copy them, and a
     /// sleeping waiter would add its wake-up. A value above twice the wake-up cost extends the spin to it.
-    pub worth: Duration,
+    pub pays_within: Duration,
 }
 
 impl SpinPolicy {
     /// Always parks immediately.
-    pub const NEVER: Self = Self { max: Duration::ZERO, worth: Duration::ZERO };
+    pub const NEVER: Self = Self { max: Duration::ZERO, pays_within: Duration::ZERO };
 }
 
 impl Default for SpinPolicy {
     fn default() -> Self {
-        Self { max: Duration::from_micros(60), worth: Duration::from_micros(10) }
+        Self { max: Duration::from_micros(60), pays_within: Duration::from_micros(10) }
     }
 }
 
 /// Decides before each wait how long to spin, from the measured cost of a wake-up on this machine and from how soon
 /// the peer answered recently.
 ///
-/// The spin limit is twice the cost of a wake-up, or the policy's `worth` if that is longer: a longer wait would have
+/// The spin limit is twice the cost of a wake-up, or the policy's `pays_within` if that is longer: a longer wait would have
 /// been cheaper as a park, and the loss is bounded by the cost of the park. When spins keep failing, or answers keep
-/// arriving late, spinning stops. Probes of three waits, each no longer than `worth`, then retry it at growing
+/// arriving late, spinning stops. Probes of three waits, each no longer than `pays_within`, then retry it at growing
 /// intervals, or after a park that turned out to be very short. So two ends on one processor soon stop spinning, and
 /// a busy pair soon starts.
 #[derive(Debug)]
 pub struct Spin {
     max: u64,
-    worth: u64,
+    pays_within: u64,
     /// The cost of a wake-up in nanoseconds: a moving average.
     wake: u64,
     /// Consecutive waits for which spinning did not pay; at `COLD`, spinning stops.
@@ -94,7 +94,7 @@ const LONG_YIELD: u64 = 1_000_000;
 const NO_YIELD_FACTOR: u64 = 256;
 /// A yield that returns within 1.5 µs took only the system call: no other thread wanted the processor. Two context
 /// switches and the other thread's first 64 polls take longer.
-const NOBODY: u64 = 1_500;
+const FUTILE_YIELD: u64 = 1_500;
 /// After such a yield, this end does not yield again for that many times as long, to spend at most this fraction on
 /// it.
 const FUTILE_YIELD_BACKOFF: u64 = 16;
@@ -107,10 +107,10 @@ impl Spin {
     /// Creates the policy of a new session, which starts spinning.
     pub fn new(policy: SpinPolicy) -> Self {
         let max = nanos(policy.max).min(LONGEST);
-        let worth = nanos(policy.worth);
+        let pays_within = nanos(policy.pays_within);
         Self {
             max,
-            worth,
+            pays_within,
             wake: WAKE,
             cold: 0,
             probing: 0,
@@ -134,9 +134,9 @@ impl Spin {
         }
     }
 
-    /// Returns the longest spin that is worth its cost, in nanoseconds.
-    fn worth(&self) -> u64 {
-        self.worth.saturating_add(self.copying)
+    /// Returns the longest spin that pays, in nanoseconds.
+    fn pays_within(&self) -> u64 {
+        self.pays_within.saturating_add(self.copying)
     }
 
     /// Returns how long to spin now, in nanoseconds; zero means to park immediately.
@@ -150,10 +150,10 @@ impl Spin {
             }
             self.probe();
         }
-        let worth = self.worth();
+        let pays = self.pays_within();
         // A probe tests whether answers arrive soon again. Any other spin may also save a wake-up.
-        let worth = if self.probing > 0 { worth } else { self.wake.saturating_mul(2).max(worth) };
-        self.max.min(worth)
+        let longest = if self.probing > 0 { pays } else { self.wake.saturating_mul(2).max(pays) };
+        self.max.min(longest)
     }
 
     /// Reports that the peer answered during a spin, `after` nanoseconds into the wait.
@@ -163,7 +163,7 @@ impl Spin {
             self.has_yielded = false;
             self.waits = self.waits.wrapping_add(1);
         }
-        if after <= self.worth() {
+        if after <= self.pays_within() {
             self.cold = 0;
             self.probing = 0;
             self.failed_probes = 0;
@@ -188,7 +188,7 @@ impl Spin {
             let latency = latency.clamp(1_000, LONGEST);
             self.wake = self.wake - self.wake / 8 + latency / 8;
         }
-        let soon = gap.is_some_and(|gap| gap <= self.worth());
+        let soon = gap.is_some_and(|gap| gap <= self.pays_within());
         if soon && self.cold >= COLD && self.probing == 0 && self.parks >= 2 << self.failed_probes {
             self.probe();
         }
@@ -216,7 +216,7 @@ impl Spin {
         let away = nanos(after.since(before));
         let times = match away {
             _ if away > LONG_YIELD => NO_YIELD_FACTOR,
-            _ if away < NOBODY && !moved => FUTILE_YIELD_BACKOFF,
+            _ if away < FUTILE_YIELD && !moved => FUTILE_YIELD_BACKOFF,
             _ => 0,
         };
         (self.yields_first, self.has_yielded) = (times == 0, true);
@@ -309,11 +309,11 @@ impl Spin {
         }
     }
 
-    /// Limits a spin to `worth` while another thread computes on this processor: the scheduler runs a sleeping thread
+    /// Limits a spin to `pays_within` while another thread computes on this processor: the scheduler runs a sleeping thread
     /// when it is rung, but not a spinning one.
     pub fn shorten(&self, counter: &mut SpinCounter, now: Instant) {
         if self.busy_until.is_some_and(|until| now < until) {
-            counter.budget = counter.budget.min(self.worth());
+            counter.budget = counter.budget.min(self.pays_within());
         }
     }
 

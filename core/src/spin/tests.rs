@@ -12,7 +12,7 @@ fn a_hot_pair_keeps_spinning() {
 #[test]
 fn polls_that_find_nothing_end_after_a_while_and_are_tried_again_later() {
     let max = Duration::from_micros(60);
-    let mut spin = Spin::new(SpinPolicy { max, worth: max });
+    let mut spin = Spin::new(SpinPolicy { max, pays_within: max });
     let now = core::cell::Cell::new(0);
     let clock = || Instant::from_nanos(now.replace(now.get() + 1_000));
     let mut polls = Vec::new();
@@ -227,7 +227,7 @@ fn the_budget_is_twice_the_wake_up_seen_and_never_above_the_limit() {
 #[test]
 fn a_spin_lasts_as_long_as_the_policy_sets_even_if_wake_ups_are_cheap() {
     let ms = Duration::from_millis(1);
-    let mut spin = Spin::new(SpinPolicy { max: ms, worth: ms / 2 });
+    let mut spin = Spin::new(SpinPolicy { max: ms, pays_within: ms / 2 });
     for _ in 0..100 {
         spin.parked(None, Some(4_000));
     }

@@ -123,7 +123,7 @@ fn a_spin_prefetches_the_lines_of_the_next_record_and_a_park_does_not() {
 #[test]
 fn a_long_preemption_stops_yields_for_256_times_as_long() {
     let ms = 1000 * MICRO;
-    let policy = SpinPolicy { max: ms, worth: ms };
+    let policy = SpinPolicy { max: ms, pays_within: ms };
     for (yield_time, away) in [(ms, false), (2 * ms, true)] {
         let mut driver = driver_in(Sim { yield_time, ..Sim::default() }, echo(20 * MICRO), policy);
         let mut times = Vec::new();

@@ -17,7 +17,7 @@ static BYTES: [u8; LONG] = [3; LONG];
 /// The client end: runs the operations of a client on a session, in any order.
 pub(super) fn run<'a>(fixture: &'a Fixture<'a>, terms: LaneTerms, spins: bool) {
     let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
-    let spin = SpinPolicy { max: span(20), worth: span(20) };
+    let spin = SpinPolicy { max: span(20), pays_within: span(20) };
     let driver = CallDriver::new(Harness(fixture), Lanes::with_terms(terms, terms), spin);
     let mut client = Client {
         fixture,

@@ -47,7 +47,7 @@ pub(super) struct Handshakes {
 impl Handshakes {
     pub(super) fn new(spin: SpinPolicy) -> Self {
         // A client takes longer for its part of the handshake than a server for most calls.
-        let spin = Spin::new(SpinPolicy { worth: spin.max, ..spin });
+        let spin = Spin::new(SpinPolicy { pays_within: spin.max, ..spin });
         let (order, delayed) = (VecDeque::new(), BTreeMap::new());
         Self { order, delayed, count: 0, is_expecting: false, spin }
     }
