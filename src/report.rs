@@ -16,7 +16,7 @@ use crate::{
 /// The layouts of a report: the second appends the incidents, for a stats client that requests it.
 const LAYOUT: u32 = 1;
 const WITH_INCIDENTS: u32 = 2;
-/// What comes before the counters: layout, pid, started, workers, backend, backend_asked and two bytes of 0;
+/// What comes before the counters: layout, pid, started, workers, backend, backend_requested and two bytes of 0;
 /// max_sessions, max_in_flight, rows, counters in a row.
 type Head = ((u32, u32, u64, u32, [u8; 4]), (u64, u64, u32, u32));
 /// The most counters in a row, and the most rows, that are accepted.
@@ -46,7 +46,7 @@ pub struct ServerReport {
     /// version does not know.
     pub backend: Option<Backend>,
     /// [`ServerConfig::backend`]: the configured backend. If it differs from `backend`, it was unavailable.
-    pub backend_asked: Backend,
+    pub backend_requested: Backend,
     /// [`ServerConfig::max_sessions`]: more are refused.
     pub max_sessions: u64,
     /// [`ServerConfig::max_in_flight`], of each session.
@@ -187,7 +187,7 @@ impl ServerReport {
             started: SystemTime::UNIX_EPOCH + Duration::from_nanos(table.started),
             workers: u32::try_from(config.workers).unwrap_or(u32::MAX),
             backend: Some(table.backend.backend),
-            backend_asked: config.backend,
+            backend_requested: config.backend,
             max_sessions: config.max_sessions as u64,
             max_in_flight: config.max_in_flight,
             total: table.total(),
@@ -203,7 +203,7 @@ impl Message for ServerReport {
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let number = |len| u32::try_from(len).unwrap_or(u32::MAX);
         let layout = if self.incidents.is_some() { WITH_INCIDENTS } else { LAYOUT };
-        let backends = [code(self.backend), code(Some(self.backend_asked)), 0, 0];
+        let backends = [code(self.backend), code(Some(self.backend_requested)), 0, 0];
         let server = (layout, self.pid, nanos(since), self.workers, backends);
         let (rows, counters) = (number(self.services.len()), number(ServerStats::COUNT));
         (server, (self.max_sessions, self.max_in_flight, rows, counters)).encode(into);
@@ -225,14 +225,14 @@ impl Message for ServerReport {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes, at: 0 };
         let (server, limits): Head = reader.next()?;
-        let (layout, pid, started, workers, [backend, asked, _, _]) = server;
+        let (layout, pid, started, workers, [backend, requested, _, _]) = server;
         let (max_sessions, max_in_flight, rows, counters) = limits;
         if ![LAYOUT, WITH_INCIDENTS].contains(&layout) {
             return Err(reader.malformed("another layout of a report"));
         }
         let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(started));
         let started = started.ok_or_else(|| reader.malformed("no time"))?;
-        let backend_asked = backend_of(asked).unwrap_or_default();
+        let backend_requested = backend_of(requested).unwrap_or_default();
         if rows > MOST || counters > MOST {
             return Err(reader.malformed("more than a server counts"));
         }
@@ -252,7 +252,7 @@ impl Message for ServerReport {
             started,
             workers,
             backend: backend_of(backend),
-            backend_asked,
+            backend_requested,
             max_sessions,
             max_in_flight,
             total,

@@ -127,8 +127,11 @@ fn servers(text: &mut Text, providers: &[Provider]) {
     text.family("server_backend", "gauge", "Always 1: what the reactor waits with.");
     for (pid, report) in &servers {
         if let Some(backend) = report.backend {
-            let asked = report.backend_asked;
-            text.sample(&format!("pid=\"{pid}\",backend=\"{backend}\",asked=\"{asked}\""), 1);
+            let requested = report.backend_requested;
+            text.sample(
+                &format!("pid=\"{pid}\",backend=\"{backend}\",requested=\"{requested}\""),
+                1,
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn run(input: &[u8]) {
     let since = report.started.duration_since(SystemTime::UNIX_EPOCH).expect("not before 1970");
     assert_eq!(since.as_nanos(), u128::from(read.u64(0x08)));
     assert_eq!(report.backend, backend(input[0x14]));
-    assert_eq!(report.backend_asked, backend(input[0x15]).unwrap_or(Backend::Auto));
+    assert_eq!(report.backend_requested, backend(input[0x15]).unwrap_or(Backend::Auto));
     assert_eq!((report.max_sessions, report.max_in_flight), (read.u64(0x18), read.u64(0x20)));
     read.counters(&report.total, HEAD);
     assert_eq!(report.services.len(), read.rows);

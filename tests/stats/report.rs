@@ -127,9 +127,9 @@ fn a_report_of_an_older_server_is_understood_and_missing_counters_stay_missing()
     let mut report = stats_client.fetch().unwrap();
     assert!(report.backend.is_some());
     let older = ServerReport::decode(&of_an_older_server(&report)).unwrap();
-    assert_eq!((older.backend, older.backend_asked), (None, Backend::Auto));
+    assert_eq!((older.backend, older.backend_requested), (None, Backend::Auto));
     (report.backend, report.incidents) = (None, None);
-    report.backend_asked = Backend::Auto;
+    report.backend_requested = Backend::Auto;
     let rows = report.services.iter_mut().map(|row| &mut row.stats);
     for stats in rows.chain([&mut report.total]) {
         (stats.clients_by_futex, stats.clients_by_eventfd, stats.clients_by_socket) = (0, 0, 0);

@@ -53,7 +53,7 @@ struct Server {
     /// The wait mechanism of its reactor, if reported.
     backend: Option<&'static str>,
     /// The requested wait mechanism.
-    backend_asked: Option<&'static str>,
+    backend_requested: Option<&'static str>,
     max_sessions: u64,
     max_in_flight: u64,
     /// Over all its services.
@@ -145,7 +145,7 @@ impl Server {
             started: openmetrics::seconds(report.started),
             workers: report.workers,
             backend: report.backend.map(Backend::as_str),
-            backend_asked: report.backend.map(|_| report.backend_asked.as_str()),
+            backend_requested: report.backend.map(|_| report.backend_requested.as_str()),
             max_sessions: report.max_sessions,
             max_in_flight: report.max_in_flight,
             total: by_name(&report.total),
@@ -285,11 +285,13 @@ fn incidents(servers: &BTreeMap<u32, &ServerReport>) -> Table {
 
 /// Returns a reactor's wait mechanism, and the requested one if it was not available.
 fn waits_with(report: &ServerReport) -> Cell {
-    let asked = report.backend_asked;
+    let requested = report.backend_requested;
     match report.backend {
         None => Cell::new("-"),
-        Some(backend) if asked == Backend::Auto || asked == backend => Cell::new(backend.as_str()),
-        Some(backend) => Cell::new(format!("{backend}, not {asked}")).style(WARN),
+        Some(backend) if requested == Backend::Auto || requested == backend => {
+            Cell::new(backend.as_str())
+        }
+        Some(backend) => Cell::new(format!("{backend}, not {requested}")).style(WARN),
     }
 }
 

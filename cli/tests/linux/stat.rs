@@ -48,13 +48,13 @@ fn stat_shows_the_doorbells_of_both_ends() {
         place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
     let (stats, server_of) = (&reported["stats"], &reported["server"]);
     assert_eq!(server_of["backend"], "epoll");
-    assert_eq!(server_of["backend_asked"], "epoll");
+    assert_eq!(server_of["backend_requested"], "epoll");
     let by = ["clients_by_futex", "clients_by_eventfd", "clients_by_socket", "socket_rung"];
     assert_eq!(by.map(|name| stats[name].as_u64().unwrap()), [2, 1, 1, 0], "{reported:#}");
     let text = place.run(&["stat", "doubled", "--format", "openmetrics"]).stdout;
     let pid = std::process::id();
     for line in [
-        format!("bellwire_server_backend{{pid=\"{pid}\",backend=\"epoll\",asked=\"epoll\"}} 1"),
+        format!("bellwire_server_backend{{pid=\"{pid}\",backend=\"epoll\",requested=\"epoll\"}} 1"),
         "bellwire_sessions_client_by_futex{service=\"doubled\"} 2".to_owned(),
         "bellwire_sessions_client_by_eventfd{service=\"doubled\"} 1".to_owned(),
         "bellwire_sessions_client_by_socket{service=\"doubled\"} 1".to_owned(),
@@ -86,7 +86,7 @@ fn stat_shows_the_reactors_backend_and_the_unavailable_one() {
         place.run(&["stat", "doubled", "--format", "json"]).json()["services"][0].clone();
     let backend = if has_it { "io_uring" } else { "epoll" };
     assert_eq!(reported["server"]["backend"], backend);
-    assert_eq!(reported["server"]["backend_asked"], "io_uring");
+    assert_eq!(reported["server"]["backend_requested"], "io_uring");
     drop(server);
 
     // The thread pool is for Windows: what was asked for cannot be had.
