@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let run_dir = RunDir::new(&dir);
             let workers = if handler == "worker" { 1 } else { 0 };
             let config = ServerConfig::default().workers(workers);
-            let mut builder = Server::builder_with(&run_dir, config);
+            let mut builder = Server::builder_with_config(&run_dir, config);
             match handler {
                 "task" => builder
                     .serve_async::<Increment, _>(|_, number| async move { Ok(number + 1) })?,

@@ -72,7 +72,7 @@ fn main() -> Outcome {
 fn serve(run_dir: &RunDir, doorbell: Doorbell) -> Outcome {
     // A request may sleep: the others go on.
     let mut builder =
-        Server::builder_with(run_dir, ServerConfig::default().doorbell(doorbell).workers(2));
+        Server::builder_with_config(run_dir, ServerConfig::default().doorbell(doorbell).workers(2));
     let posted = Mutex::new(0_u64);
     builder.serve::<Echo>(move |_, request| match request.as_slice() {
         b"fail" => Err(HandlerError::with_code(404, "as asked")),

@@ -44,7 +44,7 @@ fn serve(
         ServerConfig::default().doorbell(doorbell).workers(workers).max_sessions(max_sessions);
     // All of them are of one user.
     let config = config.max_sessions_per_user(Some(max_sessions));
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     builder.serve::<Echo>(|_, request| Ok(request))?;
     let server = builder.start()?;
     println!("ready");

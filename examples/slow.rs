@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn serve(run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     let config = ServerConfig::default().spin(SpinPolicy::NEVER);
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     builder.serve::<Orders>(|_, mut request| {
         let micros = request.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         std::thread::sleep(Duration::from_micros(micros.into()));

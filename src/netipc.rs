@@ -24,7 +24,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! let config = ServerConfig::default().netipc(true);
-//! let mut builder = Server::builder_with(&RunDir::new(dir.path()), config);
+//! let mut builder = Server::builder_with_config(&RunDir::new(dir.path()), config);
 //! builder.serve::<Increment>(|_, number| Ok(number + 1))?;
 //! builder.start()?.stop();
 //! # Ok(())

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bw_server_builder_new(
         // SAFETY: as the caller promises.
         let config = unsafe { config::server(config) }?;
         // SAFETY: as the caller promises.
-        unsafe { give(out, bw_server_builder(Server::builder_with(&dir, config))) }
+        unsafe { give(out, bw_server_builder(Server::builder_with_config(&dir, config))) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, create) }

@@ -149,7 +149,8 @@ impl Drop for Provider {
 
 /// Serves, and publishes a snapshot at each line of its input.
 fn provide(dir: &Path) -> Result<()> {
-    let mut builder = Server::builder_with(&RunDir::new(dir), ServerConfig::default().netipc(true));
+    let mut builder =
+        Server::builder_with_config(&RunDir::new(dir), ServerConfig::default().netipc(true));
     let app = App {
         ppid: 1,
         uid: 1000,

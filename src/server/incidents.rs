@@ -31,7 +31,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 #[doc = include_str!("../doc/increment.txt")]
 /// let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// let (report, reported) = std::sync::mpsc::channel();
-/// let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// let mut builder = Server::builder_with_config(&run_dir, ServerConfig::default().token(Some(wanted)));
 /// builder.on_incident(move |incident| drop(report.send(incident.clone())));
 /// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
 /// let server = builder.start()?;

@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// Returns a builder with a configuration other than the default.
-    pub fn builder_with(run_dir: &RunDir, config: ServerConfig) -> ServerBuilder {
+    pub fn builder_with_config(run_dir: &RunDir, config: ServerConfig) -> ServerBuilder {
         ServerBuilder::new(run_dir, config)
     }
 

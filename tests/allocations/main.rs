@@ -64,7 +64,7 @@ fn measure(serve: impl FnOnce(&mut ServerBuilder), workers: usize) -> [u64; 3] {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let config = ServerConfig::default().workers(workers);
-    let mut builder = Server::builder_with(&run_dir, config);
+    let mut builder = Server::builder_with_config(&run_dir, config);
     serve(&mut builder);
     let server = builder.start().unwrap();
     let mut client = Client::<Double>::new(&run_dir);

@@ -59,7 +59,7 @@ impl Setup {
         let dir = Dir::new();
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
+        let mut builder = Server::builder_with_config(&dir.run_dir, server_config(config));
         serve(&mut builder);
         let server = builder.start().unwrap().into();
         let mut client = Client::with_config(&dir.run_dir, client);

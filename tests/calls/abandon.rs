@@ -47,7 +47,7 @@ impl ObservedServer {
             number
         };
         let dir = Dir::new();
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with_config(&dir.run_dir, config);
         serve(&mut builder, wait, is_whole);
         Self { server: builder.start().unwrap(), reports, dir }
     }

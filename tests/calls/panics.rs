@@ -77,7 +77,7 @@ fn a_message_that_panics_fails_its_call_and_nothing_else() {
     for workers in [0, 2] {
         let dir = Dir::new();
         let config = ServerConfig::default().workers(workers);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with_config(&dir.run_dir, config);
         builder.serve::<ByItem>(|_, request| Ok(Answer(request.0))).unwrap();
         builder
             .serve_batches::<ByBatch>(|_, requests, answers| {

@@ -41,7 +41,7 @@ impl Provider {
 
     fn in_dir(dir: Dir) -> Self {
         let mut builder =
-            Server::builder_with(&dir.run_dir, server_config(ServerConfig::default()));
+            Server::builder_with_config(&dir.run_dir, server_config(ServerConfig::default()));
         let publisher = builder.events::<News>(DEPTH).unwrap();
         let server = builder.start().unwrap();
         Self { dir, server, publisher }

@@ -18,7 +18,7 @@ fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
     // All tests of this process provide the same services: one must not learn from another.
     let lane = config.lane.clone().max_learned(config.lane.size);
     let config = config.lane(lane);
-    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let mut builder = Server::builder_with_config(&dir.run_dir, config);
     builder.serve::<Echo>(echo).unwrap();
     builder.on_incident(move |incident| sender.send(incident.clone()).unwrap());
     (builder.start().unwrap(), incidents)
@@ -90,7 +90,7 @@ fn a_flood_of_refusals_is_reported_in_part_and_counted_in_full() {
 fn a_listener_that_panics_ends_nothing() {
     let dir = Dir::new();
     let config = ServerConfig::default().token(Token::new([1; 16]));
-    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let mut builder = Server::builder_with_config(&dir.run_dir, config);
     builder.serve::<Echo>(echo).unwrap();
     builder.on_incident(|_| panic!("on purpose"));
     let server = builder.start().unwrap();

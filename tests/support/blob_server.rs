@@ -33,7 +33,7 @@ impl BlobServer {
     ) -> Self {
         let dir = Dir::new();
         let store = Arc::new(BlobStore::default());
-        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
+        let mut builder = Server::builder_with_config(&dir.run_dir, server_config(config));
         let serve = builder.serve::<S>(move |_, request| {
             if let Some(gate) = &gate {
                 gate.pass(request.len() as u64);

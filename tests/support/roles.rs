@@ -31,7 +31,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     let gate = Gate::new(move |who| writer.send_line(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
     let config = ServerConfig::default().workers(workers);
-    let mut builder = Server::builder_with(&run_dir, server_config(config));
+    let mut builder = Server::builder_with_config(&run_dir, server_config(config));
     builder.inherit_sockets().unwrap();
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();

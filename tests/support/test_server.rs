@@ -92,7 +92,7 @@ impl TestServer {
         // All tests of this process provide the same services: one must not learn from another.
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, server_config(config));
+        let mut builder = Server::builder_with_config(&dir.run_dir, server_config(config));
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap().into();
         Self { gate: OpenAtEnd(Some(gate)), server, dir, numbers, arrivals }
@@ -170,7 +170,7 @@ pub(crate) fn provide_with<S: Service>(
     config: ServerConfig,
     handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync + 'static,
 ) -> Reconciled {
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     let handler = Arc::new(handler);
     // A process that another test forked holds the lock of a server that has stopped until it executes its program.
     until("the endpoint is free", || {

@@ -77,7 +77,7 @@ pub(crate) fn stream(client: &mut Client<Sink>, count: u32) -> Duration {
 pub(crate) fn serve(run_dir: &Path) -> [Server; 2] {
     [HOT, PARKED].map(|spins| {
         let config = ServerConfig::default().spin(policy(spins));
-        let mut builder = Server::builder_with(&RunDir::new(run_dir), config);
+        let mut builder = Server::builder_with_config(&RunDir::new(run_dir), config);
         if spins {
             builder.serve::<Echo<HOT>>(|_, bytes| Ok(bytes)).unwrap();
             builder.serve::<Sink>(|_, _| Ok(())).unwrap();

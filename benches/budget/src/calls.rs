@@ -155,7 +155,7 @@ impl Provider {
 /// Provides until the other end of the standard input is closed.
 pub fn serve(run_dir: &str) {
     let config = ServerConfig::default().spin(SpinPolicy { max: SPIN, pays_within: SPIN });
-    let mut builder = Server::builder_with(&RunDir::new(run_dir), config);
+    let mut builder = Server::builder_with_config(&RunDir::new(run_dir), config);
     builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
     let server = builder.start().unwrap();
     println!("ready");

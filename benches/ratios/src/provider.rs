@@ -85,7 +85,7 @@ pub fn serve(peer: &mut Peer) -> RoleResult {
     let run_dir = RunDir::new(peer.arg(0)?);
     let span = |at| Ok::<_, bellwire_floor::Error>(Duration::from_nanos(peer.number(at)? as u64));
     let spin = SpinPolicy { max: span(1)?, pays_within: span(2)? };
-    let mut builder = Server::builder_with(&run_dir, ServerConfig::default().spin(spin));
+    let mut builder = Server::builder_with_config(&run_dir, ServerConfig::default().spin(spin));
     builder.serve::<Echo>(|_, bytes| Ok(bytes))?.serve::<Sink>(|_, _| Ok(()))?;
     let publisher = builder.publish::<CgroupsSnapshot>()?;
     let server = builder.start()?;

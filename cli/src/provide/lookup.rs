@@ -98,7 +98,7 @@ fn serve<S: Service>(
 ) -> Result<Exit, Failure> {
     let stop = Stop::of_provider()?;
     let config = config::provider(args).workers(WORKERS);
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));
     served.map_err(|error| unserved(run_dir, &error))?;

@@ -38,7 +38,7 @@ const FIRST_NAMES_TIMEOUT: Duration = Duration::from_secs(1);
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let names = Names::of(args)?;
     let stop = Stop::of_provider()?;
-    let mut builder = Server::builder_with(run_dir, config::provider(args));
+    let mut builder = Server::builder_with_config(run_dir, config::provider(args));
     let incidents = Incidents::print(&mut builder);
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;

@@ -9,7 +9,7 @@ use crate::support::Place;
 pub(crate) struct Doubled;
 
 pub(crate) fn serve(place: &Place, config: ServerConfig) -> Server {
-    let mut builder = Server::builder_with(&RunDir::new(place.run_dir()), config);
+    let mut builder = Server::builder_with_config(&RunDir::new(place.run_dir()), config);
     builder.serve::<Doubled>(|_, number| Ok(2 * number)).unwrap();
     builder.start().unwrap()
 }

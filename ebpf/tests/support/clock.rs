@@ -25,7 +25,7 @@ pub(crate) fn server(how: &str) -> Role {
         "workers" => config = config.spin(SpinPolicy::NEVER).workers(2),
         _ => config = config.spin(SpinPolicy::NEVER),
     }
-    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
+    let mut builder = Server::builder_with_config(&RunDir::from_environment(), config);
     builder
         .serve::<Clocked>(|_, request| {
             let began = Instant::now();

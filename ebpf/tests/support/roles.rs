@@ -48,7 +48,7 @@ pub(crate) fn begin(role: &str) -> Role {
 fn server(doorbell: Doorbell, workers: usize) -> Role {
     let config = ServerConfig::default().doorbell(doorbell).spin(SpinPolicy::NEVER);
     let config = config.workers(workers);
-    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
+    let mut builder = Server::builder_with_config(&RunDir::from_environment(), config);
     builder
         .serve::<Nap>(|_, request| {
             let micros = u64::from_le_bytes(request[..8].try_into().unwrap());

@@ -26,7 +26,7 @@ fn client(dir: &Path) -> Client {
 fn provider(dir: &Path) -> Server {
     let config =
         ServerConfig::default().netipc(true).netipc_token(Some(bellwire::netipc::Token::new(7)));
-    let mut builder = Server::builder_with(&RunDir::new(dir), config);
+    let mut builder = Server::builder_with_config(&RunDir::new(dir), config);
     let publisher = builder.publish::<CgroupsSnapshot>().unwrap();
     let entries = synthetic::entries(3000, 1);
     publisher.publish(&encode(&entries, Meta::now(Mode::V2)).unwrap()).unwrap();

@@ -148,7 +148,7 @@ fn start(run_dir: &RunDir) -> Result<Server, String> {
 
 fn start_admitting(run_dir: &RunDir, admission: &Admission) -> Result<Server, String> {
     let config = server_config(ServerConfig::default().admission(admission.clone()));
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     builder.serve::<Echo>(echo).map_err(|error| error.to_string())?;
     builder.start().map_err(|error| error.to_string())
 }

@@ -62,7 +62,7 @@ impl Waiting {
         let (unblock, blocked) = channel();
         let blocked = Arc::new(Mutex::new(blocked));
         let (held, together) = (Arc::clone(&gate), Arc::new(Barrier::new(IN_FLIGHT)));
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with_config(&dir.run_dir, config);
         let handler = move |_: Caller, asked: u64| {
             let (held, together) = (Arc::clone(&held), Arc::clone(&together));
             let blocked = Arc::clone(&blocked);

@@ -149,7 +149,7 @@ fn a_provider_of_one_request_at_a_time_announces_the_next_event() {
         for most in [0, 1] {
             let dir = dir();
             let config = server_config(ServerConfig::default().max_in_flight(most));
-            let mut builder = Server::builder_with(&dir.run_dir, config);
+            let mut builder = Server::builder_with_config(&dir.run_dir, config);
             let publisher = builder.events::<News>(super::DEPTH).unwrap();
             let server = builder.start().unwrap();
             let mut subscriber = AsyncSubscriber::<News>::new(&dir.run_dir, StartAt::Oldest);

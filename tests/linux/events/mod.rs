@@ -21,7 +21,7 @@ impl Event for News {
 const DEPTH: u64 = 64 << 10;
 
 fn provider(run_dir: &RunDir) -> (Server, EventPublisher<News>) {
-    let mut builder = Server::builder_with(run_dir, server_config(ServerConfig::default()));
+    let mut builder = Server::builder_with_config(run_dir, server_config(ServerConfig::default()));
     let publisher = builder.events::<News>(DEPTH).unwrap();
     (builder.start().unwrap(), publisher)
 }

@@ -62,7 +62,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
     let run_dir = RunDir::from_environment();
     let gate = Gate::new(|_| {});
     let config = server_config(ServerConfig::default().workers(usize::from(has_workers)));
-    let mut builder = Server::builder_with(&run_dir, config);
+    let mut builder = Server::builder_with_config(&run_dir, config);
     let publisher = serve_all(&mut builder, &gate);
     let over = Arc::new(AtomicBool::new(false));
     let bombarded = {

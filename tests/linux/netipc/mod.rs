@@ -65,7 +65,7 @@ fn config() -> ServerConfig {
 impl Fixture {
     fn with(config: ServerConfig) -> Self {
         let dir = Dir::new();
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with_config(&dir.run_dir, config);
         builder.serve::<Increment>(|_, number| Ok(number.wrapping_add(1))).unwrap();
         let bytes = builder.publish::<Bytes>().unwrap();
         let server = builder.start().unwrap();
@@ -269,7 +269,9 @@ fn a_run_dir_that_its_group_may_write_is_accepted_only_when_configured() {
     let path = dir.run_dir.path();
     let serve = |config, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        Server::builder_with(&RunDir::new(path), config).serve::<Increment>(|_, n| Ok(n)).map(drop)
+        Server::builder_with_config(&RunDir::new(path), config)
+            .serve::<Increment>(|_, n| Ok(n))
+            .map(drop)
     };
     let group = || config().group_run_dir(true);
     assert!(matches!(serve(config(), 0o775), Err(ServeError::Endpoint { .. })));

@@ -366,7 +366,7 @@ impl GatedServer {
     fn open(doorbell: Doorbell) -> Self {
         let dir = Dir::new();
         let config = ServerConfig::default().doorbell(doorbell).workers(1);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with_config(&dir.run_dir, config);
         let round = Arc::new((Mutex::new(0), Condvar::new()));
         let (gate, (sender, came)) = (Arc::clone(&round), channel());
         let sender = Mutex::new(sender);

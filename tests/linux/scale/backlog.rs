@@ -18,7 +18,7 @@ fn clients_that_find_the_accept_queue_full_get_an_error_are_counted_and_admitted
     let dir = Dir::new();
     let (gate, arrivals) = Gate::with_channel();
     let config = ServerConfig::default().backlog(BACKLOG);
-    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let mut builder = Server::builder_with_config(&dir.run_dir, config);
     let _numbers = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
     let mut held = Client::<Hold>::with_config(&dir.run_dir, client_config());

@@ -67,7 +67,7 @@ pub(crate) fn serve(
             thread::sleep(HANDLER_TIME);
         }
     };
-    let mut builder = Server::builder_with(run_dir, config);
+    let mut builder = Server::builder_with_config(run_dir, config);
     builder.serve::<Echo>(move |_, bytes| {
         simulate_work();
         Ok(bytes)

@@ -37,7 +37,7 @@ pub(crate) fn run(child: &Child) -> Result<Exit, Failure> {
         .stall_timeout(Some(stall_timeout))
         .handshake_timeout(handshake_timeout);
     let run_dir = protocol::run_dir(&child.run_dir, is_steady);
-    let mut builder = Server::builder_with(&run_dir, config);
+    let mut builder = Server::builder_with_config(&run_dir, config);
     let call_counts = Arc::new(Mutex::new(CallCounts::default()));
     let (theirs, defect) = (Arc::clone(&call_counts), child.defect);
     let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, defect, &request);

@@ -35,7 +35,7 @@ struct LogState {
 impl Provider {
     pub(super) fn new(run_dir: &RunDir) -> Result<Self> {
         let log = Arc::<HandlerLog>::default();
-        let mut builder = Server::builder_with(run_dir, server_config());
+        let mut builder = Server::builder_with_config(run_dir, server_config());
         let handler_log = Arc::clone(&log);
         builder
             .serve::<NumberedCall>(move |_, request| handler_log.handle(&request))

@@ -18,7 +18,7 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
     if scenario == Scenario::Bind {
         stop(GATE);
     }
-    let mut builder = Server::builder_with(run_dir, server_config());
+    let mut builder = Server::builder_with_config(run_dir, server_config());
     builder.serve::<NumberedCall>(|_, request| handle(&request))?;
     let publisher = builder.publish::<PassedSnapshot>()?;
     let ring_publisher = match scenario {

@@ -50,7 +50,7 @@ impl Contender for Batched {
 
     fn serve(case: &Case, handler: Handler) -> Outcome<impl contender::Server> {
         let run_dir = RunDir::new(case.dir());
-        let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
+        let mut builder = Server::builder_with_config(&run_dir, ServerConfig::default());
         builder.serve_batches::<SinkBatch<64>>(move |_, items, answers| {
             answers.extend(items.iter().map(|item| taken(handler, item)));
         })?;

@@ -91,6 +91,6 @@ impl Setup for Uring {
 /// Why a server would wait with epoll here.
 fn unavailable() -> Outcome<Option<&'static str>> {
     let dir = tempfile::tempdir()?;
-    let server = Server::builder_with(&RunDir::new(dir.path()), Uring::config()).start()?;
+    let server = Server::builder_with_config(&RunDir::new(dir.path()), Uring::config()).start()?;
     Ok(server.backend().why_not)
 }

@@ -131,7 +131,7 @@ impl<S: Setup> Contender for Bellwire<S> {
 
 fn serve_with(config: ServerConfig, case: &Case, handler: Handler) -> Outcome<Running> {
     let run_dir = RunDir::new(case.dir());
-    let mut builder = Server::builder_with(&run_dir, config);
+    let mut builder = Server::builder_with_config(&run_dir, config);
     builder.serve::<Echo<8>>(move |_, bytes| Ok(echo(handler, bytes)))?;
     builder.serve::<Echo<64>>(move |_, bytes| Ok(echo(handler, bytes)))?;
     builder.serve::<Echo<1024>>(move |_, bytes| Ok(echo(handler, bytes)))?;

@@ -9,7 +9,7 @@ use bellwire::{RunDir, Server, ServerConfig, SpinPolicy};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = ServerConfig::default().spin(SpinPolicy::NEVER);
-    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
+    let mut builder = Server::builder_with_config(&RunDir::from_environment(), config);
     builder.serve::<nap::Nap>(|_, micros| {
         std::thread::sleep(Duration::from_micros(micros));
         Ok(micros)
