@@ -204,7 +204,7 @@ config! {
         /// The same for the clients of one user. Default: three quarters of `max_memory`.
         max_memory_per_user: Option<u64> = None,
         /// Requests of one session that may be in flight. Default: 1 024.
-        max_in_flight: u64 = 1024,
+        max_in_flight: usize = 1024,
         /// Requests of all sessions that may wait for a worker. Beyond that, each session has at most one waiting; its
         /// other requests stay in its lane. Default: 65 536.
         max_queued: usize = 65_536,
@@ -212,7 +212,7 @@ config! {
         /// [`Session::max_batch`](crate::Session::max_batch). A batch is decoded as a whole and its answer assembled as
         /// a whole, so each worker, or the reactor, holds this many requests and answers in memory. Default: 131 072: 1
         /// MiB for items of 8 bytes, 38 MiB for answers of 300; longer batches are no faster.
-        max_batch: u32 = 131_072,
+        max_batch: usize = 131_072,
         /// How long a client may stall, taking nothing of what was published for it, before the server closes its
         /// session with [`CloseReason::Stalled`](bellwire_core::wire::CloseReason::Stalled). Taking one record is enough.
         /// The time counts from when the reactor first notices and is checked in steps of a quarter; a client that has

@@ -189,7 +189,7 @@ impl ServerReport {
             backend: Some(table.backend.backend),
             backend_requested: config.backend,
             max_sessions: config.max_sessions as u64,
-            max_in_flight: config.max_in_flight,
+            max_in_flight: config.max_in_flight as u64,
             total: table.total(),
             services: table.services.clone(),
             incidents,

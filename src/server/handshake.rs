@@ -247,7 +247,7 @@ impl PendingHandshake {
             lane,
             least_lane: config.lane.size,
             doorbell: wanted,
-            max_batch: config.max_batch,
+            max_batch: u32::try_from(config.max_batch).unwrap_or(u32::MAX),
         };
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));

@@ -5,7 +5,7 @@ use bellwire::{CallError, ErrorKind, Executed, ServerBuilder, ServerConfig};
 use super::{Doubler, Setup, double, in_short};
 use crate::support::test_server::client_config;
 
-const MOST: u32 = 4;
+const MOST: usize = 4;
 
 fn setups() -> impl Iterator<Item = Setup> {
     let styles: [fn(&mut ServerBuilder); 2] = [
@@ -32,9 +32,9 @@ fn setups() -> impl Iterator<Item = Setup> {
 fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_has_the_limit() {
     for mut setup in setups() {
         let session = setup.session();
-        assert_eq!(session.max_batch(), MOST as usize);
+        assert_eq!(session.max_batch(), MOST);
         let numbers: Vec<u64> = (0..11).collect();
-        let limit = u64::from(MOST);
+        let limit = MOST as u64;
         for items in [5, 11] {
             let error = session.call_batch(&numbers[..items]).unwrap_err();
             assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));

@@ -191,7 +191,7 @@ impl Reactor {
         // From here on it is held only as long as it is handled, or is on the account of a worker's job.
         session.arriving.clear();
         let mut delta = ServerStats { accepted: 1, ..ServerStats::default() };
-        let items = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
+        let items = self.config.max_batch;
         let batch = match session.machine.begin(request, translation.method(), items) {
             Ok(Wanted::Calls(batch)) => batch,
             Ok(Wanted::Snapshot) => {

@@ -164,14 +164,14 @@ impl ServerSession {
     pub(super) fn new(
         admitted: Admitted,
         config: &ServerConfig,
-        in_flight: u64,
+        in_flight: usize,
         row: usize,
         client: usize,
     ) -> Self {
         let Admitted { link, lanes, user_handle, caller, service, rings_by, trace, life, .. } =
             admitted;
         let recorded_epoch = lanes.epoch().number;
-        let mut driver = ServeDriver::new(link, lanes, in_flight, trace);
+        let mut driver = ServeDriver::new(link, lanes, in_flight as u64, trace);
         driver.end_mut().set_shrink_after(config.lane.shrink_after);
         Self {
             driver,
@@ -183,7 +183,7 @@ impl ServerSession {
             caller,
             service,
             arriving: Vec::new(),
-            max_batch: usize::try_from(config.max_batch).unwrap_or(usize::MAX),
+            max_batch: config.max_batch,
             attach_from: config.lane.attach_from.unwrap_or(usize::MAX),
             stream_from: config.lane.stream_from.unwrap_or(usize::MAX),
             is_held: false,
