@@ -2,29 +2,29 @@ use std::time::Duration;
 
 use bellwire_core::{Instant, Random, nanos};
 
+use crate::Backoff;
 use crate::transport::{Os, prelude::*};
 
 /// When to reconnect: after a random delay below a bound that doubles with each failure ("full jitter"), so that a
 /// thousand clients of a restarted provider do not reconnect all at once.
 #[derive(Clone, Debug)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
+pub(crate) struct BackoffTimer {
+    initial: Duration,
+    max: Duration,
     bound: Duration,
     due: Option<Instant>,
     random: Random,
 }
 
-impl Backoff {
-    /// Creates one with these bounds, the first and the longest.
-    pub(crate) fn of((first, longest): (Duration, Duration)) -> Self {
+impl BackoffTimer {
+    pub(crate) fn of(backoff: Backoff) -> Self {
         // Jitter has to differ between clients that start together; the clock and the process id do.
         let seed = Os::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
-        Self::new(first, longest, seed)
+        Self::new(backoff.initial, backoff.max, seed)
     }
 
-    fn new(first: Duration, longest: Duration, seed: u64) -> Self {
-        Self { first, longest, bound: first, due: None, random: Random::new(seed) }
+    fn new(initial: Duration, max: Duration, seed: u64) -> Self {
+        Self { initial, max, bound: initial, due: None, random: Random::new(seed) }
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
@@ -39,11 +39,11 @@ impl Backoff {
     pub(crate) fn failed(&mut self, now: Instant) {
         let wait = Duration::from_nanos(self.random.draw() % nanos(self.bound).max(1));
         self.due = Some(now.after(wait));
-        self.bound = self.bound.saturating_mul(2).min(self.longest);
+        self.bound = self.bound.saturating_mul(2).min(self.max);
     }
 
     pub(crate) fn succeeded(&mut self) {
-        self.bound = self.first;
+        self.bound = self.initial;
         self.due = None;
     }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_the_bound_and_start_again_after_success() {
-        let mut backoff = Backoff::new(10 * MS, 500 * MS, 7);
+        let mut backoff = BackoffTimer::new(10 * MS, 500 * MS, 7);
         let now = Instant::from_nanos(0);
         assert!(backoff.is_due(now));
         let mut longest = Duration::ZERO;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_longest_duration_is_a_valid_bound() {
-        let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, 7);
+        let mut backoff = BackoffTimer::new(Duration::MAX, Duration::MAX, 7);
         backoff.failed(Instant::from_nanos(0));
         backoff.failed(Instant::from_nanos(0));
         assert!(!backoff.is_due(Instant::from_nanos(0)));
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn two_clients_do_not_wait_alike() {
         let waits = |seed| {
-            let mut backoff = Backoff::new(10 * MS, 500 * MS, seed);
+            let mut backoff = BackoffTimer::new(10 * MS, 500 * MS, seed);
             backoff.failed(Instant::from_nanos(0));
             backoff.due()
         };

@@ -139,11 +139,30 @@ config! {
         /// merely share the run directory; a user that the user namespace does not map is never trusted, listed or not.
         /// On the other side, [`ServerConfig::admission`](crate::ServerConfig::admission) decides.
         trusted: Vec<User> = Vec::new(),
-        /// The longest delay before reconnecting, initially and at most. Default: 20 ms and 1 s. The delay is random,
-        /// below a bound that doubles with each failure.
-        backoff: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1)),
+        /// How long to wait before reconnecting.
+        backoff: Backoff = Backoff::default(),
     }
 }
+
+config! {
+    /// How long a client waits before reconnecting: for a random time below a bound that doubles with each failure.
+    ///
+    /// ```
+    /// use bellwire::{Backoff, ClientConfig};
+    /// use std::time::Duration;
+    ///
+    /// let backoff = Backoff::default().max(Duration::from_millis(100));
+    /// assert_eq!(ClientConfig::default().backoff(backoff).backoff.max, Duration::from_millis(100));
+    /// ```
+    pub struct Backoff {
+        /// The bound after the first failure. Default: 20 ms.
+        initial: Duration = Duration::from_millis(20),
+        /// The largest bound. Default: 1 s.
+        max: Duration = Duration::from_secs(1),
+    }
+}
+
+impl Copy for Backoff {}
 
 config! {
     /// The configuration of a server.

@@ -204,7 +204,7 @@ pub use bellwire_derive::Message;
 pub use bellwire_derive::Service;
 pub use cache::{CurrentSnapshot, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, ProviderState};
-pub use config::{ClientConfig, LaneConfig, ServerConfig};
+pub use config::{Backoff, ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};
 pub use event::{Event, EventPublisher};

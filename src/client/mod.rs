@@ -9,7 +9,7 @@ use std::time::Duration;
 use bellwire_core::wire::{RefuseCode, Versions};
 use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName, Woken};
 
-use crate::backoff::Backoff;
+use crate::backoff::BackoffTimer;
 use crate::cache::earlier;
 use crate::connect::Connecting;
 use crate::transport::arrivals::Arrivals;
@@ -42,7 +42,7 @@ pub struct Client<S: Service> {
     contract: Contract,
     config: ClientConfig,
     phase: Phase<S>,
-    backoff: Backoff,
+    backoff: BackoffTimer,
     /// The number of sessions in a row that were deferred.
     deferrals: u32,
     /// Whether the immediate retry after the last session is used up.
@@ -149,7 +149,7 @@ impl<S: Service> Client<S> {
             run_dir: run_dir.clone(),
             contract,
             phase: Phase::Without(None),
-            backoff: Backoff::of(config.backoff),
+            backoff: BackoffTimer::of(config.backoff),
             deferrals: 0,
             immediate_retry_used: false,
             config,

@@ -35,7 +35,7 @@ use bellwire_core::wire::{CloseReason, Role, Status};
 use bellwire_core::{Deadline, Executed, Port, ServiceName, StallStatus};
 use bellwire_probes as probes;
 
-use crate::backoff::Backoff;
+use crate::backoff::BackoffTimer;
 use crate::board::Board;
 use crate::connect::{Driver, Opened};
 use crate::transport::link::{Canceller, Link};
@@ -190,7 +190,7 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             recorded_epoch: requests.epoch,
             calls: CallCounters::default(),
-            publication_requests: PublicationRequests::new(Backoff::of(config.backoff)),
+            publication_requests: PublicationRequests::new(BackoffTimer::of(config.backoff)),
             stall_timeout: config.stall_timeout,
             close: CloseReason::Normal,
             types: PhantomData,

@@ -9,7 +9,7 @@ use bellwire_core::wire::Status;
 use bellwire_core::{Deadline, Instant, PeerFault, Port};
 
 use super::{Answer, Body, Outgoing, Session, lost};
-use crate::backoff::Backoff;
+use crate::backoff::BackoffTimer;
 use crate::broadcast::PeerRing;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Malformed, Service};
@@ -22,14 +22,14 @@ pub(super) struct PublicationRequests {
     /// The request to be rung for news, and the generation above which it is answered.
     pub(super) long_poll: Option<(Ticket, u64)>,
     /// When a provider that answered without news is asked again.
-    retry: Backoff,
+    retry: BackoffTimer,
     ring: Option<PeerRing>,
     /// The number of a ring that this session does not get.
     denied: u32,
 }
 
 impl PublicationRequests {
-    pub(super) fn new(retry: Backoff) -> Self {
+    pub(super) fn new(retry: BackoffTimer) -> Self {
         Self { asked: None, long_poll: None, retry, ring: None, denied: 0 }
     }
 }

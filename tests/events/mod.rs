@@ -3,7 +3,7 @@
 mod wait;
 
 use bellwire::{
-    Delivery, Event, EventPublisher, ProviderState, RunDir, Server, ServerConfig, StartAt,
+    Backoff, Delivery, Event, EventPublisher, RunDir, Server, ServerConfig, StartAt, ProviderState,
     SubscribeError, Subscriber,
 };
 
@@ -79,7 +79,8 @@ fn subscriber<E: Event>(run_dir: &RunDir, start: StartAt) -> Subscriber<E> {
     Subscriber::with_config(
         run_dir,
         start,
-        client_config().backoff((TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000)),
+        client_config()
+            .backoff(Backoff::default().initial(TEST_TIMEOUT / 60_000).max(TEST_TIMEOUT / 6_000)),
     )
 }
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Delivery, ProviderState, Refreshed, Server, SnapshotCache, StartAt, SubscribeError,
+    Backoff, CallError, Delivery, Refreshed, Server, SnapshotCache, StartAt, ProviderState, SubscribeError,
     Subscriber,
 };
 
@@ -86,7 +86,7 @@ fn a_subscriber_waits_for_its_provider_and_outlives_it() {
 fn waits_for_an_absent_provider_end_when_one_starts() {
     let dir = Dir::new();
     let hour = Duration::from_secs(3600);
-    let config = client_config().backoff((hour, hour));
+    let config = client_config().backoff(Backoff::default().initial(hour).max(hour));
     let mut subscriber =
         Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config.clone());
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{CallError, Client, Executed, ProviderState, ServerConfig};
+use bellwire::{Backoff, CallError, Client, Executed, ServerConfig, ProviderState};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
@@ -52,7 +52,8 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
 fn a_restarted_provider_is_found_by_refresh() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+    let backoff =
+        Backoff::default().initial(Duration::from_micros(10)).max(Duration::from_micros(100));
     let config = client_config().backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bellwire::{
-    CallError, ProviderState, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache,
+    Backoff, CallError, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, ProviderState,
 };
 
 use crate::support::guard::{TEST_TIMEOUT, until};
@@ -9,7 +9,8 @@ use crate::support::services::{Numbers, OutOfOrder, numbers};
 use crate::support::test_server::{Dir, TestServer, client_config};
 
 fn cache(run_dir: &RunDir) -> SnapshotCache<Numbers> {
-    let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+    let backoff =
+        Backoff::default().initial(Duration::from_micros(10)).max(Duration::from_micros(100));
     SnapshotCache::with_config(run_dir, client_config().backoff(backoff))
 }
 

@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, RefreshError, Refreshed, SnapshotCache};
+use bellwire::{Backoff, CallError, RefreshError, Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::TEST_TIMEOUT;
@@ -96,7 +96,7 @@ fn a_watch_ends_at_its_timeout_with_the_current_state() {
 #[test]
 fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
     let fixture = TestServer::open();
-    let backoff = (TEST_TIMEOUT, TEST_TIMEOUT);
+    let backoff = Backoff::default().initial(TEST_TIMEOUT).max(TEST_TIMEOUT);
     let config = client_config().backoff(backoff);
     let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), config);
     assert_eq!(cache.refresh_within(TEST_TIMEOUT).unwrap(), Refreshed::Empty);

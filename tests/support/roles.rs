@@ -9,7 +9,7 @@ use super::gate::Gate;
 use super::guard::TEST_TIMEOUT;
 use super::services::{Echo, Numbers, numbers};
 use super::test_server::{client_config, serve_all, server_config};
-use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
+use bellwire::{Backoff, Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or ends it.
 pub(crate) fn play(role: &str, parent: Parent) {
@@ -155,7 +155,9 @@ fn call(mut parent: Parent) {
 /// Waits for changes, and reports each.
 fn watch(parent: Parent) {
     let run_dir = RunDir::from_environment();
-    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff(
+        Backoff::default().initial(Duration::from_millis(1)).max(Duration::from_millis(5)),
+    );
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
     let _ = cache.refresh_within(TEST_TIMEOUT).unwrap();
     parent.send_line("ready");

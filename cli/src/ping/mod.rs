@@ -7,7 +7,7 @@ mod tally;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
+use bellwire::{Backoff, ClientConfig, ConnectError, RefuseCode, RunDir, probe};
 use serde_json::json;
 
 use crate::config;
@@ -42,7 +42,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         .timeout(args.timeout)
         .connect_timeout(args.timeout)
         // Each ping is a separate try.
-        .backoff((Duration::ZERO, Duration::ZERO));
+        .backoff(Backoff::default().initial(Duration::ZERO).max(Duration::ZERO));
     let calls = match args.method {
         Some(_) => None,
         None => call::known(args.service, run_dir, &config),

@@ -1,6 +1,6 @@
 //! A publisher that is killed while it publishes: what a subscriber takes is whole, and nothing is counted twice.
 
-use bellwire::{Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber};
+use bellwire::{Backoff, Delivery, Refreshed, RunDir, SnapshotCache, StartAt, Subscriber};
 
 use super::{News, dir, provider, text};
 use crate::support::child::{Parent, Process};
@@ -26,7 +26,7 @@ pub(crate) fn publish_for_ever(parent: &Parent) {
 #[test]
 fn a_subscriber_of_a_publisher_that_is_killed_takes_only_whole_events_and_counts_the_others() {
     let dir = dir();
-    let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+    let backoff = Backoff::default().initial(TEST_TIMEOUT / 60_000).max(TEST_TIMEOUT / 6_000);
     let config = || client_config().backoff(backoff);
     let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config());
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config());

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use bellwire::{CallError, Delivery, StartAt, SubscribeError, Subscriber};
+use bellwire::{Backoff, CallError, Delivery, StartAt, SubscribeError, Subscriber};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
     BROADCAST_RECORDS, BoardWord, BroadcastHeader, BroadcastKind, BroadcastRecord, BroadcastRing,
@@ -49,7 +49,7 @@ fn pass(fd: &impl AsFd, session: &mut RogueSession, says: BroadcastRing) {
 fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation: Violation) {
     let dir = dir();
     let listener = RogueListener::bind(&dir.run_dir, "news");
-    let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+    let backoff = Backoff::default().initial(TEST_TIMEOUT / 60_000).max(TEST_TIMEOUT / 6_000);
     let mut subscriber = Subscriber::<News>::with_config(
         &dir.run_dir,
         StartAt::Oldest,

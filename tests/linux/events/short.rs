@@ -1,6 +1,6 @@
 //! A provider that lacks something to pass its ring.
 
-use bellwire::{Delivery, Doorbell, ProviderState, RunDir, StartAt, Subscriber};
+use bellwire::{Backoff, Delivery, Doorbell, RunDir, StartAt, ProviderState, Subscriber};
 use bellwire_memfd::poll;
 
 use super::{News, dir, provider, text};
@@ -33,7 +33,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
         let dir = dir();
         let mut provider = Process::start("news", &dir.run_dir);
         let mut ask = |line| assert_eq!(provider.ask(line), "ok");
-        let backoff = (TEST_TIMEOUT / 60_000, TEST_TIMEOUT / 6_000);
+        let backoff = Backoff::default().initial(TEST_TIMEOUT / 60_000).max(TEST_TIMEOUT / 6_000);
         let config = client_config().doorbell(Doorbell::Eventfd).backoff(backoff);
         let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, config);
         let next = |subscriber: &mut Subscriber<News>, number| {

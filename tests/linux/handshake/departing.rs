@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::Client;
+use bellwire::{Backoff, Client};
 
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
@@ -18,7 +18,9 @@ use crate::support::test_server::{Dir, client_config};
 fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff(
+        Backoff::default().initial(Duration::from_millis(1)).max(Duration::from_millis(5)),
+    );
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
@@ -76,7 +78,9 @@ fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
 fn a_task_that_waits_for_a_provider_tries_again_after_one_that_closed() {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = client_config().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let config = client_config().backoff(
+        Backoff::default().initial(Duration::from_millis(1)).max(Duration::from_millis(5)),
+    );
     let client = bellwire::AsyncClient::<Echo>::with_config(&dir.run_dir, config);
     thread::scope(|scope| {
         let honest = scope.spawn(|| {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, ConnectError, ErrorKind, ProviderState, RefuseCode, Versions,
+    Backoff, CallError, Client, ClientConfig, ConnectError, ErrorKind, RefuseCode, ProviderState, Versions,
 };
 use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role};
 
@@ -32,7 +32,8 @@ impl RogueHandshake {
     fn with(config: ClientConfig) -> Self {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "echo");
-        let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+        let backoff =
+            Backoff::default().initial(Duration::from_micros(10)).max(Duration::from_micros(100));
         let config = config.backoff(backoff);
         let mut client = Client::with_config(&dir.run_dir, config);
         assert_eq!(client.refresh(), ProviderState::Connecting);

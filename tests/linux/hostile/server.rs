@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, PeerFault, RefreshError, Refreshed, SnapshotCache,
+    Backoff, CallError, Client, ErrorKind, Executed, PeerFault, RefreshError, Refreshed,
+    SnapshotCache,
 };
 use bellwire_core::Word;
 use bellwire_core::wire::{BoardWord, CloseReason, Header, Kind, Message, Status};
@@ -271,7 +272,9 @@ fn a_snapshot_request_answered_busy_or_stopping_is_repeated() {
         let listener = RogueListener::bind(&dir.run_dir, "numbers");
         let run_dir = dir.run_dir.clone();
         let watcher = thread::spawn(move || {
-            let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+            let backoff = Backoff::default()
+                .initial(Duration::from_micros(10))
+                .max(Duration::from_micros(100));
             let config = client_config().backoff(backoff);
             let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
             // It learns once that there is no snapshot, and then waits for one.

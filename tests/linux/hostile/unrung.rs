@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "tokio")]
 use bellwire::AsyncSubscriber;
 use bellwire::{
-    ClientConfig, Doorbell, Event, ProviderState, Refreshed, SnapshotCache, StartAt, Subscriber,
+    Backoff, ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, StartAt, ProviderState, Subscriber,
 };
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status, record_len};
@@ -31,7 +31,7 @@ impl Event for Changes {
 }
 
 fn config(pause: Duration) -> ClientConfig {
-    client_config().doorbell(Doorbell::Socket).backoff((pause, pause))
+    client_config().doorbell(Doorbell::Socket).backoff(Backoff::default().initial(pause).max(pause))
 }
 
 fn cache(dir: &Dir, pause: Duration) -> SnapshotCache<Numbers> {

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, Doorbell, Executed, ProviderState, Refreshed, RunDir, Server, ServerConfig,
-    SnapshotCache,
+    Backoff, CallError, Client, Doorbell, Executed, Refreshed, RunDir, Server, ServerConfig,
+    SnapshotCache, ProviderState,
 };
 use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
@@ -250,7 +250,9 @@ const CHATTER: usize = 6;
 impl Survivors {
     fn start(run_dir: &RunDir) -> Self {
         let config = |doorbell| {
-            let backoff = (Duration::from_micros(100), Duration::from_millis(1));
+            let backoff = Backoff::default()
+                .initial(Duration::from_micros(100))
+                .max(Duration::from_millis(1));
             client_config().doorbell(doorbell).backoff(backoff)
         };
         let caller = |doorbell| Box::new(Caller(Client::with_config(run_dir, config(doorbell))));

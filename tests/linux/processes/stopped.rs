@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Backpressure, CallError, Client, CloseReason, Doorbell, Executed, IncidentCause, RunDir,
-    ServerConfig, Session,
+    Backoff, Backpressure, CallError, Client, CloseReason, Doorbell, Executed, IncidentCause,
+    RunDir, ServerConfig, Session,
 };
 use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
@@ -258,7 +258,8 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
 fn a_client_leaves_a_provider_that_takes_nothing_and_reconnects_when_it_resumes() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+    let backoff =
+        Backoff::default().initial(Duration::from_micros(10)).max(Duration::from_micros(100));
     let config = client_config().stall_timeout(Some(SOON)).backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);

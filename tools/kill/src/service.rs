@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use bellwire::{
-    ClientConfig, Doorbell, Event, Geometry, LaneConfig, ServerConfig, Service, Snapshot,
+    Backoff, ClientConfig, Doorbell, Event, Geometry, LaneConfig, ServerConfig, Service, Snapshot,
     SpinPolicy,
 };
 use bellwire_core::wire::BroadcastRecord;
@@ -210,7 +210,7 @@ pub(crate) fn client_config(doorbell: Doorbell) -> ClientConfig {
         .connect_timeout(LONG_TIMEOUT)
         .spin(SpinPolicy::NEVER)
         .token(None)
-        .backoff((Duration::from_nanos(1), Duration::from_nanos(1)))
+        .backoff(Backoff::default().initial(Duration::from_nanos(1)).max(Duration::from_nanos(1)))
         .lane(LaneConfig::default().size(LANE).max_learned(LANE).attach_from(Some(ATTACH_FROM)))
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{CallError, Client, ClientConfig, Doorbell, Executed, SessionStats, Ticket};
+use bellwire::{
+    Backoff, CallError, Client, ClientConfig, Doorbell, Executed, SessionStats, Ticket,
+};
 use bellwire_process as process;
 use fastrand::Rng;
 
@@ -79,7 +81,8 @@ impl Worker {
     fn new(child: &Child, thread: u64, consumer_calls: &Arc<Mutex<ConsumerCalls>>) -> Self {
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
         let doorbell = doorbells.into_iter().cycle().nth(usize::try_from(thread % 3).unwrap_or(0));
-        let backoff = (Duration::from_millis(1), Duration::from_millis(20));
+        let backoff =
+            Backoff::default().initial(Duration::from_millis(1)).max(Duration::from_millis(20));
         let line = |steady: bool| {
             let timeout = if steady { STEADY_TIMEOUT } else { CHURN_TIMEOUT };
             let connect_timeout = ClientConfig::default().connect_timeout.max(timeout);
