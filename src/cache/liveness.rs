@@ -33,6 +33,6 @@ impl LivenessCheck {
             return true;
         }
         self.0 = Some(now);
-        session.is_alive()
+        session.is_open()
     }
 }

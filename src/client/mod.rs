@@ -168,7 +168,7 @@ impl<S: Service> Client<S> {
             return self.state();
         }
         if let Phase::Ready(session) = &self.phase {
-            if !session.is_alive() {
+            if !session.is_open() {
                 self.lost();
             }
         }

@@ -461,8 +461,9 @@ impl<S: Service> Session<S> {
         Ok(self.driver.port().canceller()?)
     }
 
-    /// Returns whether the provider is still there: `false` once it died or closed the session. One system call.
-    pub fn is_alive(&self) -> bool {
+    /// Returns whether another call may succeed: `false` once the provider died, closed the session or violated the protocol.
+    /// One system call.
+    pub fn is_open(&self) -> bool {
         self.driver.ended().is_none() && !self.driver.port().peer_gone()
     }
 

@@ -153,6 +153,6 @@ fn a_server_that_is_dropped_stops() {
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     let (server, _dir) = fixture.into_server();
     drop(server);
-    assert!(!client.session().unwrap().is_alive());
+    assert!(!client.session().unwrap().is_open());
     assert_eq!(client.refresh(), ProviderState::Absent);
 }

@@ -140,7 +140,7 @@ fn a_stopping_server_closes_every_session_and_returns_its_counters() {
         let stats = fixture.close();
         assert_eq!((stats.admitted, stats.answered), (20, 20));
         for client in &mut clients {
-            assert!(client.session().is_none_or(|session| !session.is_alive()));
+            assert!(client.session().is_none_or(|session| !session.is_open()));
         }
     });
 }

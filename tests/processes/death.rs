@@ -44,7 +44,7 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
     let not_run = matches!(failed, Err(CallError::PeerGone { executed: Executed::No }));
     assert!(not_run, "{failed:?}");
     let session = hold.session().unwrap();
-    assert!(!session.is_alive());
+    assert!(!session.is_open());
     assert_eq!(session.stats().in_flight, 1, "{ticket:?} never ends by itself");
 }
 

@@ -364,7 +364,7 @@ fn ask(plan: &Plan, run_dir: &RunDir, requests: u64) -> (SessionStats, u64, u64)
     caller.ask(requests);
     let (sent, unsent) = (caller.next, caller.unsent);
     reconcile_session(session);
-    assert!(session.is_alive());
+    assert!(session.is_open());
     (session.stats(), sent, unsent)
 }
 

@@ -59,7 +59,7 @@ fn calls<S: Service + 'static>(
 ) -> Way<'static> {
     let once = move || {
         let mut note = String::new();
-        if !client.session().is_some_and(|session| session.is_alive()) {
+        if !client.session().is_some_and(|session| session.is_open()) {
             let begun = Instant::now();
             client.refresh();
             let session = client.connect()?;

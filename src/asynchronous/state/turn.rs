@@ -65,7 +65,7 @@ impl<S: Service> State<S> {
             woken.extend(self.room.take());
         }
         // What the provider published before it left is read first.
-        self.is_departed |= rung && !self.session.is_alive();
+        self.is_departed |= rung && !self.session.is_open();
         if self.is_departed {
             return match self.take_answers(woken) {
                 Ok(0) => {

@@ -115,7 +115,7 @@ fn without_a_successor_the_first_error_is_returned() {
     let mut server = Process::start("server", &dir.run_dir);
     let mut client = Client::<HoldTwice>::with_config(&dir.run_dir, client_config());
     let session = client.connect().unwrap();
-    assert!(session.is_alive());
+    assert!(session.is_open());
     server.kill();
     let error = client.call(&1).unwrap_err();
     assert!(matches!(error, CallError::PeerGone { executed: Executed::No }), "{error}");

@@ -71,7 +71,7 @@ pub(crate) fn is_found(part: &str, violate: impl FnOnce(&mut RogueSession)) {
     for again in [session.submit(&vec![]).unwrap_err(), session.call(&vec![]).unwrap_err()] {
         assert!(matches!(again, CallError::ProtocolViolation(known) if known == fault), "{again}");
     }
-    assert!(!session.is_alive());
+    assert!(!session.is_open());
     assert_ne!(exchange.client.refresh(), bellwire::ProviderState::Ready);
 }
 
@@ -85,7 +85,7 @@ fn a_head_beyond_the_published_tail_is_found_when_the_lane_is_full() {
         matches!(error, CallError::ProtocolViolation(PeerFault::HeadTooFar { head, .. }) if head == 1 << 30),
         "{error}"
     );
-    assert!(!session.is_alive());
+    assert!(!session.is_open());
 }
 
 #[test]

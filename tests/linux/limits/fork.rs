@@ -96,7 +96,7 @@ impl Everything {
     fn use_it(mut self) {
         for client in self.clients.iter_mut().chain([&mut self.fresh]) {
             let session = client.session().unwrap();
-            assert!(!session.is_alive());
+            assert!(!session.is_open());
             forked(session.call(&vec![2]));
             forked(session.call_batch(&[vec![1], vec![2]]));
             forked(session.submit(&vec![3; 200_000]).map(|_| session.wait_reply(TEST_TIMEOUT)));

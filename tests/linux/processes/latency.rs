@@ -203,7 +203,7 @@ impl Survivor for EventLoop {
 
     fn wait_for_end(&mut self) {
         let session = self.0.session().unwrap();
-        while session.is_alive() {
+        while session.is_open() {
             if !session.arm().unwrap() {
                 let fd = session.as_fd().unwrap();
                 assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
