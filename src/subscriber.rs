@@ -279,7 +279,7 @@ impl<E: Event> Subscriber<E> {
 
     /// Returns the descriptor for an event loop: readable when there may be an event, or when a provider that was absent may
     /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: the descriptor changes with the client's state. Go
-    /// on also once [`Subscriber::next_due`] has passed.
+    /// on also once [`Subscriber::poll_timeout`] has passed.
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
@@ -290,7 +290,7 @@ impl<E: Event> Subscriber<E> {
 
     /// Returns after how long to take the next even if nothing is readable, because an attempt to open a session is due then, or
     /// the provider declined to ring; `None`: never.
-    pub fn next_due(&self) -> Option<Duration> {
+    pub fn poll_timeout(&self) -> Option<Duration> {
         Some(self.client.due()?.since(Os::now()))
     }
 

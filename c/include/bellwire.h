@@ -599,14 +599,14 @@ int bw_cache_arm(struct bw_cache *cache,
                  struct bw_error *error);
 
 // Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: the descriptor changes with the cache's
-// state. Refresh when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
+// state. Refresh when it is readable, and also after `timeout_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
 // be a futex. The descriptor stays the cache's.
 //
 // Requires:
 // A cache, `fd` may be written, other pointers are NULL or valid.
 int bw_cache_fd(struct bw_cache *cache,
                 int *fd,
-                uint64_t *due_ns,
+                uint64_t *timeout_ns,
                 struct bw_error *error);
 
 // Creates an object by which other threads end the waits of this cache. Free it with bw_canceller_free.
@@ -668,13 +668,13 @@ int bw_cgroups_refresh(struct bw_cgroups *cgroups,
 // A reader, `is_ready` may be written, `error` is NULL or valid.
 int bw_cgroups_arm(struct bw_cgroups *cgroups, int *is_ready, struct bw_error *error);
 
-// Writes a descriptor to `fd`, and after how long to refresh in any case to `due_ns`, as bw_cache_fd does. It stays the reader's.
+// Writes a descriptor to `fd`, and after how long to refresh in any case to `timeout_ns`, as bw_cache_fd does. It stays the reader's.
 //
 // Requires:
 // A reader, `fd` may be written, other pointers are NULL or valid.
 int bw_cgroups_fd(struct bw_cgroups *cgroups,
                   int *fd,
-                  uint64_t *due_ns,
+                  uint64_t *timeout_ns,
                   struct bw_error *error);
 
 // Returns how many cgroups there are: 0 before the first refresh that found some. Of NULL: 0.
@@ -951,7 +951,7 @@ int bw_subscriber_arm(struct bw_subscriber *subscriber,
                       struct bw_error *error);
 
 // Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: the descriptor changes with the
-// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_due.
+// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_poll_timeout.
 //
 // Requires:
 // A subscriber, `fd` may be written, `error` is NULL or valid.
@@ -959,14 +959,14 @@ int bw_subscriber_fd(struct bw_subscriber *subscriber,
                      int *fd,
                      struct bw_error *error);
 
-// Writes to `due_ns` after how long to take events even if the descriptor is not readable, because an attempt to open a session is
+// Writes to `timeout_ns` after how long to take events even if the descriptor is not readable, because an attempt to open a session is
 // due then, or the provider declined to ring; BW_FOREVER means never. Call it after bw_subscriber_arm.
 //
 // Requires:
-// A subscriber, `due_ns` may be written, `error` is NULL or valid.
-int bw_subscriber_due(struct bw_subscriber *subscriber,
-                      uint64_t *due_ns,
-                      struct bw_error *error);
+// A subscriber, `timeout_ns` may be written, `error` is NULL or valid.
+int bw_subscriber_poll_timeout(struct bw_subscriber *subscriber,
+                               uint64_t *timeout_ns,
+                               struct bw_error *error);
 
 // Creates an object by which other threads end this subscriber's waits. Free it with bw_canceller_free.
 //

@@ -61,9 +61,9 @@ pub(crate) fn refresh<T: Snapshot>(
     }
 }
 
-/// After how many nanoseconds a cache wants to be refreshed in any case.
-pub(crate) fn due(due: Option<Duration>) -> u64 {
-    due.map_or(BW_FOREVER, |due| u64::try_from(due.as_nanos()).unwrap_or(BW_FOREVER))
+/// Nanoseconds to wait at most.
+pub(crate) fn timeout_of(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(BW_FOREVER, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(BW_FOREVER))
 }
 
 /// Creates a cache of the snapshots of a service: `dir` and `config` as of bw_client_new. Free it with bw_cache_free.
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn bw_cache_arm(
 }
 
 /// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: the descriptor changes with the cache's
-/// state. Refresh when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
+/// state. Refresh when it is readable, and also after `timeout_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not
 /// be a futex. The descriptor stays the cache's.
 ///
 /// # Safety
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn bw_cache_arm(
 pub unsafe extern "C" fn bw_cache_fd(
     cache: *mut bw_cache,
     fd: *mut c_int,
-    due_ns: *mut u64,
+    timeout_ns: *mut u64,
     error: *mut bw_error,
 ) -> c_int {
     let of = || {
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn bw_cache_fd(
         let cache = unsafe { object(cache) }?;
         let found = cache.0.as_fd()?.as_raw_fd();
         // SAFETY: as the caller promises.
-        unsafe { put_unless_null(due_ns, due(cache.0.refresh_due())) };
+        unsafe { put_unless_null(timeout_ns, timeout_of(cache.0.poll_timeout())) };
         // SAFETY: as the caller promises.
         unsafe { put(fd, found) }
     };

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn bw_cgroups_arm(
     unsafe { run(error, arm) }
 }
 
-/// Writes a descriptor to `fd`, and after how long to refresh in any case to `due_ns`, as bw_cache_fd does. It stays the reader's.
+/// Writes a descriptor to `fd`, and after how long to refresh in any case to `timeout_ns`, as bw_cache_fd does. It stays the reader's.
 ///
 /// # Safety
 /// A reader, `fd` may be written, other pointers are NULL or valid.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn bw_cgroups_arm(
 pub unsafe extern "C" fn bw_cgroups_fd(
     cgroups: *mut bw_cgroups,
     fd: *mut c_int,
-    due_ns: *mut u64,
+    timeout_ns: *mut u64,
     error: *mut bw_error,
 ) -> c_int {
     let of = || {
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn bw_cgroups_fd(
         let cgroups = unsafe { object(cgroups) }?;
         let found = cgroups.0.as_fd()?.as_raw_fd();
         // SAFETY: as the caller promises.
-        unsafe { put_unless_null(due_ns, cache::due(cgroups.0.refresh_due())) };
+        unsafe { put_unless_null(timeout_ns, cache::timeout_of(cgroups.0.poll_timeout())) };
         // SAFETY: as the caller promises.
         unsafe { put(fd, found) }
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellwire::{Delivery, Dynamic, ErrorKind, EventPublisher, StartAt, Subscriber};
 
 use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
-use crate::cache::{BW_FOREVER, due};
+use crate::cache::{BW_FOREVER, timeout_of};
 use crate::client::bw_canceller;
 use crate::config::{self, bw_client_config, bw_contract};
 use crate::error::{Failure, bw_error, run};
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn bw_subscriber_arm(
 }
 
 /// Writes a descriptor to `fd` for an event loop, after bw_subscriber_arm and before each poll: the descriptor changes with the
-/// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_due.
+/// subscriber's state. The doorbell must not be a futex. The descriptor stays the subscriber's. Take events also after bw_subscriber_poll_timeout.
 ///
 /// # Safety
 /// A subscriber, `fd` may be written, `error` is NULL or valid.
@@ -236,22 +236,22 @@ pub unsafe extern "C" fn bw_subscriber_fd(
     unsafe { run(error, of) }
 }
 
-/// Writes to `due_ns` after how long to take events even if the descriptor is not readable, because an attempt to open a session is
+/// Writes to `timeout_ns` after how long to take events even if the descriptor is not readable, because an attempt to open a session is
 /// due then, or the provider declined to ring; BW_FOREVER means never. Call it after bw_subscriber_arm.
 ///
 /// # Safety
-/// A subscriber, `due_ns` may be written, `error` is NULL or valid.
+/// A subscriber, `timeout_ns` may be written, `error` is NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_subscriber_due(
+pub unsafe extern "C" fn bw_subscriber_poll_timeout(
     subscriber: *mut bw_subscriber,
-    due_ns: *mut u64,
+    timeout_ns: *mut u64,
     error: *mut bw_error,
 ) -> c_int {
     let of = || {
         // SAFETY: as the caller promises.
         let subscriber = unsafe { object(subscriber) }?;
         // SAFETY: as the caller promises.
-        unsafe { put(due_ns, due(subscriber.subscriber.next_due())) }
+        unsafe { put(timeout_ns, timeout_of(subscriber.subscriber.poll_timeout())) }
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, of) }

@@ -242,7 +242,7 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Returns the descriptor for an event loop: readable when a refresh may find a newer snapshot, or an absent provider may
     /// have come up. Ask for it before each sleep, after [`SnapshotCache::arm`]: the descriptor changes with the client's
-    /// state. Refresh also once [`SnapshotCache::refresh_due`] has passed.
+    /// state. Refresh also once [`SnapshotCache::poll_timeout`] has passed.
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
@@ -253,7 +253,7 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, an attempt to open a
     /// session is due, or the provider declined to ring; `None`: never.
-    pub fn refresh_due(&self) -> Option<Duration> {
+    pub fn poll_timeout(&self) -> Option<Duration> {
         Some(self.due()?.since(Os::now()))
     }
 

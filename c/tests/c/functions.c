@@ -252,9 +252,9 @@ static void events(bw_event_publisher *publisher)
         FAILS(BW_E_WOULD_BLOCK, bw_subscriber_next(subscriber, 0, &delivery, &error));
     }
     OK(bw_subscriber_fd(subscriber, &fd, &error));
-    uint64_t due_ns = 0;
-    OK(bw_subscriber_due(subscriber, &due_ns, &error));
-    CHECK(due_ns == BW_FOREVER);
+    uint64_t timeout_ns = 0;
+    OK(bw_subscriber_poll_timeout(subscriber, &timeout_ns, &error));
+    CHECK(timeout_ns == BW_FOREVER);
     OK(bw_event_publisher_set_depth(publisher, 1 << 20, &error));
     OK(bw_event_publisher_send(publisher, "two", 3, NULL, &error));
     struct pollfd bell = { fd, POLLIN, 0 };

@@ -42,7 +42,7 @@ int main(void)
     FAILS(BW_E_INVALID, bw_subscriber_next(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_subscriber_arm(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_subscriber_fd(NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_subscriber_due(NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_subscriber_poll_timeout(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_subscriber_canceller(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_apps_new(NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_apps_find(NULL, NULL, 0, NULL, &error));

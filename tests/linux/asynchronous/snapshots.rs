@@ -134,7 +134,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
                 return;
             }
             if !cache.arm().unwrap() {
-                assert!(cache.refresh_due().is_none_or(|due| due < scaled(TEST_TIMEOUT)));
+                assert!(cache.poll_timeout().is_none_or(|due| due < scaled(TEST_TIMEOUT)));
                 let fd = cache.as_fd().unwrap();
                 assert!(
                     poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
@@ -161,7 +161,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
                 !cache.arm().unwrap()
             });
             assert!(is_quiet, "nothing is new");
-            assert_eq!(cache.refresh_due(), None, "and nothing is due");
+            assert_eq!(cache.poll_timeout(), None, "and nothing is due");
             let (fd, now) = (cache.as_fd().unwrap(), Some(clock::now()));
             assert!(!poll::wait_readable(&[fd], now).unwrap().any(), "nothing is new");
         }

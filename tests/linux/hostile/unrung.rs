@@ -69,7 +69,7 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
             cache.state()
         });
         assert!(!cache.arm().unwrap());
-        assert_eq!(cache.refresh_due(), None, "it is to be rung");
+        assert_eq!(cache.poll_timeout(), None, "it is to be rung");
         answer(&mut rogue, status);
         let fd = cache.as_fd().unwrap();
         assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
@@ -79,7 +79,7 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
         }
         assert!(!is_readable(&mut cache), "{status:?}: its event loop spins");
         assert_eq!(requests_end(&rogue), record_len(8), "{status:?}: it asked again");
-        assert!(cache.refresh_due().is_some(), "{status:?}: it sleeps for ever");
+        assert!(cache.poll_timeout().is_some(), "{status:?}: it sleeps for ever");
     }
 }
 
@@ -94,7 +94,7 @@ fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
         subscriber.state()
     });
     assert!(!subscriber.arm().unwrap());
-    assert_eq!(subscriber.next_due(), None, "it is to be rung");
+    assert_eq!(subscriber.poll_timeout(), None, "it is to be rung");
     answer(&mut rogue, Status::Busy);
     let fd = subscriber.as_fd().unwrap();
     assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
@@ -103,7 +103,7 @@ fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
         assert!(!subscriber.arm().unwrap());
     }
     assert_eq!(requests_end(&rogue), record_len(8), "it asked again");
-    assert!(subscriber.next_due().is_some(), "it sleeps for ever");
+    assert!(subscriber.poll_timeout().is_some(), "it sleeps for ever");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_cache_that_is_not_rung_retries_after_its_backoff() {
     until("it asks again", || {
         cache.refresh().unwrap();
         assert!(!cache.arm().unwrap());
-        let until = cache.refresh_due().map_or(clock::now(), |due| clock::now().after(due));
+        let until = cache.poll_timeout().map_or(clock::now(), |due| clock::now().after(due));
         poll::wait_readable(&[cache.as_fd().unwrap()], Some(until)).unwrap();
         requests_end(&rogue) > record_len(8)
     });
@@ -145,7 +145,7 @@ fn a_cache_whose_requests_are_declined_again_connects_only_after_its_backoff() {
         cache.as_fd().unwrap();
     }
     assert!(!is_readable(&mut cache) && !listener.has_caller(), "it connects again");
-    assert!(cache.refresh_due().is_some(), "it sleeps for ever");
+    assert!(cache.poll_timeout().is_some(), "it sleeps for ever");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
     }
     assert!(subscriber.try_next().unwrap().is_none());
     assert!(!listener.has_caller(), "it connects again");
-    assert!(subscriber.next_due().is_some(), "it sleeps for ever");
+    assert!(subscriber.poll_timeout().is_some(), "it sleeps for ever");
 }
 
 #[cfg(feature = "tokio")]
