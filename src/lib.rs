@@ -28,7 +28,7 @@
 //! | use a service that is known only at run time | [`Dynamic`], [`Contract`] |
 //! | send bytes that are already encoded | [`Session::raw`] |
 //! | choose what happens when the lane is full | [`Backpressure`] |
-//! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
+//! | wait in an event loop | [`Session::arm`], [`Session::pollable`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | free the memory that large messages needed | [`Session::trim`] |
 //! | list services and their providers | [`RunDir::endpoints`], [`probe`] |
@@ -41,7 +41,7 @@
 //! | learn which clients violated the protocol, stalled or were refused | [`Server::incidents`] |
 //! | read a snapshot | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |
 //! | publish every change to many readers | [`ServerBuilder::events`], [`EventPublisher::send`] |
-//! | receive every change | [`Subscriber::next`], [`Subscriber::try_next`], [`Subscriber::as_fd`] |
+//! | receive every change | [`Subscriber::next`], [`Subscriber::try_next`], [`Subscriber::pollable`] |
 //! | do all of it in tasks of a runtime (feature `tokio`) | `AsyncClient`, `AsyncSnapshotCache`, `AsyncSubscriber` |
 //! | make a message of a struct (feature `derive`) | `#[derive(Message)]`, [`Layout`] |
 //!

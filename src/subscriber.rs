@@ -259,7 +259,7 @@ impl<E: Event> Subscriber<E> {
         }
     }
 
-    /// Makes [`Subscriber::as_fd`] readable at the next event. Call it before each sleep in an event loop. Returns true if
+    /// Makes the descriptor of [`Subscriber::pollable`] readable at the next event. Call it before each sleep in an event loop. Returns true if
     /// [`Subscriber::try_next`] may have something already: do not sleep then.
     ///
     /// # Errors
@@ -283,9 +283,9 @@ impl<E: Event> Subscriber<E> {
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
-    /// [`Client::as_arrival_fd`].
-    pub fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
-        self.client.as_fd()
+    /// [`Client::pollable_arrival`].
+    pub fn pollable(&mut self) -> io::Result<Borrowed<'_>> {
+        self.client.pollable()
     }
 
     /// Returns after how long to take the next even if nothing is readable, because an attempt to open a session is due then, or

@@ -204,7 +204,7 @@ pub unsafe extern "C" fn bw_cache_fd(
     let of = || {
         // SAFETY: as the caller promises.
         let cache = unsafe { object(cache) }?;
-        let found = cache.0.as_fd()?.as_raw_fd();
+        let found = cache.0.pollable()?.as_raw_fd();
         // SAFETY: as the caller promises.
         unsafe { put_unless_null(timeout_ns, timeout_of(cache.0.poll_timeout())) };
         // SAFETY: as the caller promises.

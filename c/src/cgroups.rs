@@ -205,7 +205,7 @@ pub unsafe extern "C" fn bw_cgroups_fd(
     let of = || {
         // SAFETY: as the caller promises.
         let cgroups = unsafe { object(cgroups) }?;
-        let found = cgroups.0.as_fd()?.as_raw_fd();
+        let found = cgroups.0.pollable()?.as_raw_fd();
         // SAFETY: as the caller promises.
         unsafe { put_unless_null(timeout_ns, cache::timeout_of(cgroups.0.poll_timeout())) };
         // SAFETY: as the caller promises.

@@ -246,7 +246,7 @@ pub unsafe extern "C" fn bw_client_arrival_fd(
     let arrival = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
-        let arrival = client.client.as_arrival_fd()?.as_raw_fd();
+        let arrival = client.client.pollable_arrival()?.as_raw_fd();
         // SAFETY: as the caller promises.
         unsafe { put(fd, arrival) }
     };

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn bw_subscriber_fd(
     let of = || {
         // SAFETY: as the caller promises.
         let subscriber = unsafe { object(subscriber) }?;
-        let found = subscriber.subscriber.as_fd()?.as_raw_fd();
+        let found = subscriber.subscriber.pollable()?.as_raw_fd();
         // SAFETY: as the caller promises.
         unsafe { put(fd, found) }
     };

@@ -1,7 +1,6 @@
 //! Many requests in flight: pipelines, batches, and event loops.
 
 use std::ffi::{c_int, c_void};
-use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 
 use bellwire::{CallError, Executed, Payload, Session, Ticket};
@@ -217,9 +216,8 @@ pub unsafe extern "C" fn bw_client_fd(
     let of_session = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
-        let none = || Failure::from(Error::from(ErrorKind::Unsupported));
-        let doorbell = client.in_session(|session| Ok(session.as_fd().map(|fd| fd.as_raw_fd())))?;
-        let doorbell = doorbell.ok_or_else(none)?;
+        let found = client.in_session(|session| Ok(session.pollable().map(|fd| fd.as_raw_fd())))?;
+        let doorbell = found?;
         // SAFETY: as the caller promises.
         unsafe { put(fd, doorbell) }
     };

@@ -195,7 +195,7 @@ where
                 let watched = {
                     let mut client = self.opening.lock().await;
                     client.watch_arrivals().and_then(|()| {
-                        let ready = client.as_arrival_fd().ok().map(Ready::watch).transpose();
+                        let ready = client.pollable_arrival().ok().map(Ready::watch).transpose();
                         ready.map_err(unwatched(self.contract.service))
                     })
                 };

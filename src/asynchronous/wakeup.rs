@@ -40,7 +40,7 @@ impl Wakeup {
         let session = client.watched_session();
         let ready = match self.ready.take() {
             Some((of, ready)) if of.is_some() && of == session => ready,
-            _ => Ready::watch(client.as_fd()?)?,
+            _ => Ready::watch(client.pollable()?)?,
         };
         let (_, ready) = self.ready.insert((session, ready));
         if let Poll::Ready(rung) = ready.poll_rung(context) {

@@ -221,7 +221,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         Ok((found, found == Refreshed::Changed || went_away))
     }
 
-    /// Makes [`SnapshotCache::as_fd`] readable when a refresh has something to do. Call it after a refresh, before each sleep
+    /// Makes the descriptor of [`SnapshotCache::pollable`] readable when a refresh has something to do. Call it after a refresh, before each sleep
     /// in an event loop. Returns true if there may be something already: refresh again, and do not sleep.
     ///
     /// # Errors
@@ -246,9 +246,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     ///
     /// # Errors
     /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
-    /// [`Client::as_arrival_fd`].
-    pub fn as_fd(&mut self) -> std::io::Result<Borrowed<'_>> {
-        self.client.as_fd()
+    /// [`Client::pollable_arrival`].
+    pub fn pollable(&mut self) -> std::io::Result<Borrowed<'_>> {
+        self.client.pollable()
     }
 
     /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, an attempt to open a

@@ -75,7 +75,7 @@ impl<S: Service> Client<S> {
     /// `EMFILE` at the limit of open files or, on Linux, of inotify instances of this user
     /// (`fs.inotify.max_user_instances`); `PermissionDenied` of a run dir that this user may not read; `NotConnected` with a
     /// session.
-    pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
+    pub fn pollable_arrival(&mut self) -> io::Result<Borrowed<'_>> {
         if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
             self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
             // It may have come up before the watch. No further than the first message: with a session, this would have nothing
@@ -97,12 +97,12 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Returns the descriptor of the session, or else that of [`Client::as_arrival_fd`].
-    pub(crate) fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
+    /// Returns the descriptor of the session, or else that of [`Client::pollable_arrival`].
+    pub(crate) fn pollable(&mut self) -> io::Result<Borrowed<'_>> {
         if matches!(self.phase, Phase::Ready(_)) {
             return self.open_session().ok_or(io::ErrorKind::NotConnected)?.pollable();
         }
-        self.as_arrival_fd()
+        self.pollable_arrival()
     }
 
     /// Watches the run dir, and consumes what happened there since it is watched.

@@ -379,7 +379,7 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// Makes [`Session::as_fd`] readable at the next answer. Call it before each sleep in an event loop. Returns true
+    /// Makes the descriptor of [`Session::pollable`] readable at the next answer. Call it before each sleep in an event loop. Returns true
     /// if an answer has already arrived: do not sleep then.
     ///
     /// # Errors
@@ -388,7 +388,7 @@ impl<S: Service> Session<S> {
         self.arm_by(|driver| driver.arm(false))
     }
 
-    /// Like [`Session::arm`], but [`Session::as_fd`] also becomes readable when there is room for the request that
+    /// Like [`Session::arm`], but [`Session::pollable`] also becomes readable when there is room for the request that
     /// last failed with [`CallError::WouldBlock`]. Call it only after that error.
     ///
     /// # Errors
@@ -406,17 +406,13 @@ impl<S: Service> Session<S> {
         Ok(!self.pending_replies.is_empty() || arm(&mut self.driver)?)
     }
 
-    /// Returns the descriptor for an event loop: readable when an answer has arrived or the provider is gone. `None`
-    /// unless the session was opened with [`Doorbell::Eventfd`](crate::Doorbell::Eventfd) or
-    /// [`Doorbell::Socket`](crate::Doorbell::Socket).
+    /// Returns the descriptor for an event loop: readable when an answer has arrived or the provider is gone. On Windows,
+    /// it is the handle of an auto-reset event.
     ///
-    /// On Windows, it is the handle of an auto-reset event and is always present.
-    pub fn as_fd(&self) -> Option<Borrowed<'_>> {
-        self.pollable().ok()
-    }
-
-    /// Returns the same, or why there is none.
-    pub(crate) fn pollable(&self) -> std::io::Result<Borrowed<'_>> {
+    /// # Errors
+    /// `Unsupported` unless the session was opened with [`Doorbell::Eventfd`](crate::Doorbell::Eventfd) or
+    /// [`Doorbell::Socket`](crate::Doorbell::Socket); `EMFILE` at the limit of open files. Neither on Windows.
+    pub fn pollable(&self) -> std::io::Result<Borrowed<'_>> {
         let pollable = self.driver.port().pollable()?;
         pollable.ok_or_else(|| std::io::ErrorKind::Unsupported.into())
     }

@@ -125,7 +125,7 @@ impl<S: Service> Session<S> {
         self.give_up(ticket, error)
     }
 
-    /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::as_fd`] also becomes readable when
+    /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::pollable`] also becomes readable when
     /// everything before `position` was taken.
     pub(crate) fn arm_for_consumed(
         &mut self,

@@ -77,7 +77,7 @@ fn an_event_loop_learns_of_a_provider_that_arrived_between_check_and_watch() {
     let guard = Instant::now();
     loop {
         // It answers the handshake without being asked again, so there may be a session already.
-        if let Ok(fd) = client.as_arrival_fd() {
+        if let Ok(fd) = client.pollable_arrival() {
             assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap(), "no client is notified");
         }
         if client.refresh() == ProviderState::Ready {
@@ -94,15 +94,15 @@ fn an_event_loop_learns_of_each_start_of_a_provider() {
     let mut client = client(&dir);
     for round in 0..5 {
         assert_eq!(client.refresh(), ProviderState::Absent, "round {round}");
-        client.as_arrival_fd().unwrap();
+        client.pollable_arrival().unwrap();
         let mut server = Process::start("server", &dir.run_dir);
         let guard = Instant::now();
         while client.refresh() != ProviderState::Ready {
             assert!(guard.elapsed() < TEST_TIMEOUT, "no client is notified");
-            let waited = Os::wait_any(&[client.as_arrival_fd().unwrap()], Some(test_deadline()));
+            let waited = Os::wait_any(&[client.pollable_arrival().unwrap()], Some(test_deadline()));
             assert!(waited.unwrap(), "nothing comes");
         }
-        assert!(client.as_arrival_fd().is_err(), "there is a session");
+        assert!(client.pollable_arrival().is_err(), "there is a session");
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         server.kill();
     }

@@ -315,11 +315,11 @@ impl<'a> ClientPlan<'a> {
 
     /// Sleeps until an answer comes, as an event loop does.
     fn wait(&mut self) {
-        if self.session.as_fd().is_none() || self.in_flight.is_empty() {
+        if self.session.pollable().is_err() || self.in_flight.is_empty() {
             return;
         }
         if !self.session.arm().unwrap() {
-            let fd = self.session.as_fd().unwrap();
+            let fd = self.session.pollable().unwrap();
             assert!(Os::wait_any(&[fd], Some(test_deadline())).unwrap());
         }
         self.take();

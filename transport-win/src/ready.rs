@@ -16,7 +16,7 @@ impl Ready {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`].
     pub fn watch(_: Borrowed<'_>) -> io::Result<Self> {
-        let why = "tokio waits for no handle of an event: use Session::as_fd, or a thread";
+        let why = "tokio waits for no handle of an event: use Session::pollable, or a thread";
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 

@@ -135,7 +135,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
             }
             if !cache.arm().unwrap() {
                 assert!(cache.poll_timeout().is_none_or(|due| due < scaled(TEST_TIMEOUT)));
-                let fd = cache.as_fd().unwrap();
+                let fd = cache.pollable().unwrap();
                 assert!(
                     poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
                     "nobody rings"
@@ -147,7 +147,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
             fixture.numbers.publish(&numbers(generation, count)).unwrap();
             if generation > 1 {
                 // It is armed, as at the end of the last turn.
-                let fd = cache.as_fd().unwrap();
+                let fd = cache.pollable().unwrap();
                 assert!(
                     poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
                     "{doorbell:?}: nobody rings for a new snapshot"
@@ -162,12 +162,12 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
             });
             assert!(is_quiet, "nothing is new");
             assert_eq!(cache.poll_timeout(), None, "and nothing is due");
-            let (fd, now) = (cache.as_fd().unwrap(), Some(clock::now()));
+            let (fd, now) = (cache.pollable().unwrap(), Some(clock::now()));
             assert!(!poll::wait_readable(&[fd], now).unwrap().any(), "nothing is new");
         }
         fixture.close();
         // The end of the provider rings as well.
-        let fd = cache.as_fd().unwrap();
+        let fd = cache.pollable().unwrap();
         assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
     }

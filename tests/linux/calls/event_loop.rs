@@ -8,7 +8,7 @@ use crate::support::services::{Echo, Hold};
 use crate::support::test_server::{TestServer, client_config, reconcile_session};
 
 fn is_readable(session: &Session<Hold>) -> bool {
-    let fd = session.as_fd().expect("a descriptor to poll");
+    let fd = session.pollable().expect("a descriptor to poll");
     poll::wait_readable(&[fd], Some(clock::now())).unwrap().any()
 }
 
@@ -31,7 +31,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
         assert!(!session.arm().unwrap(), "{doorbell:?}");
         assert!(!is_readable(session), "{doorbell:?}: no answer yet");
         fixture.release();
-        sleep_until_readable(&session.as_fd().unwrap());
+        sleep_until_readable(&session.pollable().unwrap());
         let (answered, answer) = session.try_reply().unwrap().expect("that was what rang");
         assert_eq!((answered, answer.unwrap()), (ticket, 1));
         assert!(session.try_reply().unwrap().is_none());
@@ -45,7 +45,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
                 }
                 if !session.arm().unwrap() {
                     loops += 1;
-                    sleep_until_readable(&session.as_fd().unwrap());
+                    sleep_until_readable(&session.pollable().unwrap());
                 }
             };
             assert_eq!(answer.unwrap(), at, "{doorbell:?}");
@@ -64,7 +64,7 @@ fn an_event_loop_learns_that_the_provider_is_gone() {
         let mut client = fixture.client_with::<Echo>(client_config().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(!session.arm().unwrap());
-        let fd = session.as_fd().unwrap().try_clone_to_owned().unwrap();
+        let fd = session.pollable().unwrap().try_clone_to_owned().unwrap();
         fixture.close();
         sleep_until_readable(&fd);
         let gone = session.try_reply();
@@ -111,5 +111,6 @@ fn an_event_loop_may_take_one_answer_at_a_time() {
 fn a_session_rung_by_futex_has_nothing_to_poll() {
     let fixture = TestServer::open();
     let mut client = fixture.client::<Echo>();
-    assert!(client.session().unwrap().as_fd().is_none());
+    let none = client.session().unwrap().pollable().unwrap_err();
+    assert_eq!(none.kind(), std::io::ErrorKind::Unsupported);
 }

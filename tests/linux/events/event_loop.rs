@@ -24,7 +24,7 @@ fn next(subscriber: &mut Subscriber<News>, sleeps: &mut u32) -> Delivery<Vec<u8>
         }
         if !subscriber.arm().unwrap() {
             *sleeps += 1;
-            let fd = subscriber.as_fd().unwrap();
+            let fd = subscriber.pollable().unwrap();
             assert!(
                 poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any(),
                 "nobody rings"
@@ -64,7 +64,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
             }
             let (server, _) = publishing.join().unwrap();
             assert!(!subscriber.arm().unwrap());
-            let fd = subscriber.as_fd().unwrap();
+            let fd = subscriber.pollable().unwrap();
             let now = Some(clock::now());
             assert!(!poll::wait_readable(&[fd], now).unwrap().any(), "nothing is new");
             let stats = server.stop();
@@ -72,7 +72,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_event() {
         });
         assert!(sleeps > 1, "{doorbell:?}: it never slept");
         // The end of the provider rings as well.
-        let fd = subscriber.as_fd().unwrap();
+        let fd = subscriber.pollable().unwrap();
         assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         assert_eq!(subscriber.try_next().unwrap(), None);
         assert_ne!(subscriber.state(), ProviderState::Ready);
@@ -87,7 +87,7 @@ fn a_subscriber_with_a_futex_has_no_descriptor() {
     let mut subscriber =
         Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, client_config());
     assert!(subscriber.next(Some(TEST_TIMEOUT)).unwrap().is_some());
-    let error = subscriber.as_fd().unwrap_err();
+    let error = subscriber.pollable().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
 
@@ -175,7 +175,7 @@ fn a_waiting_client_gets_a_descriptor_even_if_its_provider_answers_at_once() {
         let fixture = TestServer::open();
         for number in 1..=40 {
             let mut client = Client::<Echo>::with_config(fixture.run_dir(), client_config());
-            client.as_arrival_fd().unwrap();
+            client.pollable_arrival().unwrap();
             drop(client);
             // Until it sleeps.
             until("the client is gone", || {

@@ -45,7 +45,7 @@ fn a_ring_that_could_not_be_passed_is_passed_later() {
         if is_first {
             // Its ring is not asked for before the handshake is over.
             assert_eq!(subscriber.try_next().unwrap(), None);
-            let welcome = [subscriber.as_fd().unwrap()];
+            let welcome = [subscriber.pollable().unwrap()];
             assert!(poll::wait_readable(&welcome, Some(test_deadline())).unwrap().any());
         } else {
             next(&mut subscriber, 1);

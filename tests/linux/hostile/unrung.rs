@@ -55,7 +55,7 @@ fn answer(rogue: &mut RogueSession, status: Status) {
 }
 
 fn is_readable(cache: &mut SnapshotCache<Numbers>) -> bool {
-    poll::wait_readable(&[cache.as_fd().unwrap()], Some(clock::now())).unwrap().any()
+    poll::wait_readable(&[cache.pollable().unwrap()], Some(clock::now())).unwrap().any()
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_cache_that_is_not_rung_does_not_retry_before_its_backoff() {
         assert!(!cache.arm().unwrap());
         assert_eq!(cache.poll_timeout(), None, "it is to be rung");
         answer(&mut rogue, status);
-        let fd = cache.as_fd().unwrap();
+        let fd = cache.pollable().unwrap();
         assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
         for _ in 0..100 {
             assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
@@ -96,7 +96,7 @@ fn a_subscriber_that_is_not_rung_does_not_retry_before_its_backoff() {
     assert!(!subscriber.arm().unwrap());
     assert_eq!(subscriber.poll_timeout(), None, "it is to be rung");
     answer(&mut rogue, Status::Busy);
-    let fd = subscriber.as_fd().unwrap();
+    let fd = subscriber.pollable().unwrap();
     assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
     for _ in 0..100 {
         assert_eq!(subscriber.try_next().unwrap(), None);
@@ -121,7 +121,7 @@ fn a_cache_that_is_not_rung_retries_after_its_backoff() {
         cache.refresh().unwrap();
         assert!(!cache.arm().unwrap());
         let until = cache.poll_timeout().map_or(clock::now(), |due| clock::now().after(due));
-        poll::wait_readable(&[cache.as_fd().unwrap()], Some(until)).unwrap();
+        poll::wait_readable(&[cache.pollable().unwrap()], Some(until)).unwrap();
         requests_end(&rogue) > record_len(8)
     });
 }
@@ -142,7 +142,7 @@ fn a_cache_whose_requests_are_declined_again_connects_only_after_its_backoff() {
         answer(&mut rogue, Status::Busy);
         until("it is declined", || cache.refresh().unwrap() == Refreshed::Unavailable);
         assert!(!cache.arm().unwrap());
-        cache.as_fd().unwrap();
+        cache.pollable().unwrap();
     }
     assert!(!is_readable(&mut cache) && !listener.has_caller(), "it connects again");
     assert!(cache.poll_timeout().is_some(), "it sleeps for ever");
@@ -163,7 +163,7 @@ fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
         rogue.stop();
         until("it has left", || turn() != ProviderState::Ready);
         assert!(!subscriber.arm().unwrap());
-        subscriber.as_fd().unwrap();
+        subscriber.pollable().unwrap();
     }
     assert!(subscriber.try_next().unwrap().is_none());
     assert!(!listener.has_caller(), "it connects again");

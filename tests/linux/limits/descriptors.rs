@@ -81,7 +81,7 @@ pub(super) fn play(mut parent: Parent) {
                 let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
                 cache.refresh_within(TEST_TIMEOUT).unwrap();
                 leave(0, before);
-                let none = cache.as_fd().err().map(|error| error.to_string());
+                let none = cache.pollable().err().map(|error| error.to_string());
                 setrlimit(Resource::Nofile, before).unwrap();
                 none.unwrap_or_default()
             }

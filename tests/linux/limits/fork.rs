@@ -89,7 +89,7 @@ impl Everything {
         let empty = Client::with_config(&run_dir, client_config());
         let clients = clients.into();
         let mut absent = Client::with_config(&nowhere(&run_dir), client_config());
-        absent.as_arrival_fd().unwrap();
+        absent.pollable_arrival().unwrap();
         Self { run_dir, server, publisher, builder, clients, fresh, cache, empty, absent }
     }
 
@@ -149,7 +149,7 @@ impl Everything {
         let nowhere = nowhere(&self.run_dir);
         std::fs::create_dir(nowhere.path()).unwrap();
         let is_notified =
-            Linux::wait_any(&[self.absent.as_arrival_fd().unwrap()], Some(test_deadline()));
+            Linux::wait_any(&[self.absent.pollable_arrival().unwrap()], Some(test_deadline()));
         assert!(is_notified.unwrap(), "the wait was ended by a child");
         std::fs::remove_dir(nowhere.path()).unwrap();
         self.absent.refresh();

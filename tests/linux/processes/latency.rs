@@ -205,7 +205,7 @@ impl Survivor for EventLoop {
         let session = self.0.session().unwrap();
         while session.is_open() {
             if !session.arm().unwrap() {
-                let fd = session.as_fd().unwrap();
+                let fd = session.pollable().unwrap();
                 assert!(poll::wait_readable(&[fd], Some(test_deadline())).unwrap().any());
             }
         }

@@ -295,7 +295,7 @@ fn an_event_loop_that_met_a_full_lane_learns_of_room_before_any_answer() {
         while session.submit(&1).is_ok() {}
         assert!(!session.arm_for_room().unwrap(), "{doorbell:?}");
         drop(stopped);
-        let rung = session.as_fd().unwrap();
+        let rung = session.pollable().unwrap();
         assert!(poll::wait_readable(&[rung], Some(test_deadline())).unwrap().any(), "{doorbell:?}");
         assert!(session.try_reply().unwrap().is_none(), "its worker is held");
         session.submit(&2).unwrap();
