@@ -226,5 +226,4 @@ pub use subscriber::{Delivery, StartAt, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};
 pub use transport::admission::Admission;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
-pub use transport::link::Canceller as SessionCanceller;
 pub use transport::peer::{Group, User};

@@ -1,4 +1,4 @@
-//! Cancels the waits of a client.
+//! Cancels the waits of a client, or of one session.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +11,9 @@ use crate::transport::object::Borrowed;
 use crate::transport::{Os, prelude::*};
 use crate::{Service, Session};
 
-/// Cancels the current wait of a [`Client`](crate::Client), or else its next one, from another thread.
+/// Cancels the current wait of the object that it was created from, or else its next one, from another thread: of a
+/// [`Client`](crate::Client), [`Session`](crate::Session), [`SnapshotCache`](crate::SnapshotCache) or
+/// [`Subscriber`](crate::Subscriber).
 ///
 /// ```
 /// use bellwire::{CallError, Client};
@@ -42,7 +44,13 @@ pub(super) struct Cancelling {
 }
 
 impl Canceller {
-    /// Cancels the client's current wait, or else its next one, with
+    /// Returns one that cancels the waits of a single session.
+    pub(crate) fn of_session(session: link::Canceller) -> Self {
+        let inner = Mutex::new(Cancelling { pending: false, session: Some(session) });
+        Self(Arc::new(Cancel { inner, bell: OnceLock::new() }))
+    }
+
+    /// Cancels the current wait, or else the next one, with
     /// [`CallError::Cancelled`](crate::CallError::Cancelled).
     pub fn cancel(&self) {
         let mut inner = self.0.lock();
@@ -63,7 +71,7 @@ impl Cancel {
             return;
         }
         let mut inner = self.lock();
-        inner.session = session.canceller().ok();
+        inner.session = session.link().canceller().ok();
         if let (true, Some(session)) = (inner.pending, &inner.session) {
             session.cancel();
         }

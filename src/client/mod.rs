@@ -302,7 +302,7 @@ impl<S: Service> Client<S> {
             let _ = self.cancel.bell.set(WakeEvent::create()?);
         }
         if let Phase::Ready(session) = &self.phase {
-            self.cancel.lock().session = Some(session.canceller()?);
+            self.cancel.lock().session = Some(session.link().canceller()?);
         }
         Ok(Canceller(Arc::clone(&self.cancel)))
     }

@@ -38,10 +38,10 @@ use bellwire_probes as probes;
 use crate::backoff::BackoffTimer;
 use crate::board::Board;
 use crate::connect::{Driver, Opened};
-use crate::transport::link::{Canceller, Link};
+use crate::transport::link::Link;
 use crate::transport::object::Borrowed;
 use crate::transport::snapshot::{Snapshot, SnapshotMap};
-use crate::{CallError, ClientConfig, Service, learned, payload, reason};
+use crate::{CallError, Canceller, ClientConfig, Service, learned, payload, reason};
 use batch::SentBatch;
 
 /// Which call or batch, and how it went.
@@ -454,7 +454,7 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// `EMFILE` when the session's doorbell is a descriptor and no other can be opened.
     pub fn canceller(&self) -> std::io::Result<Canceller> {
-        Ok(self.driver.port().canceller()?)
+        Ok(Canceller::of_session(self.link().canceller()?))
     }
 
     /// Returns whether another call may succeed: `false` once the provider died, closed the session or violated the protocol.
