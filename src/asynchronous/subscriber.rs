@@ -6,7 +6,8 @@ use tokio::task::coop::poll_proceed;
 use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
-    ClientConfig, Delivery, Event, ProviderState, RunDir, StartAt, SubscribeError, Subscriber,
+    ClientConfig, Contract, Delivery, Dynamic, Event, RunDir, StartAt, ProviderState, SubscribeError,
+    Subscriber,
 };
 
 /// A [`Subscriber`] for a task of a tokio runtime.
@@ -43,6 +44,20 @@ use crate::{
 pub struct AsyncSubscriber<E: Event> {
     subscriber: Subscriber<E>,
     wakeup: Wakeup,
+}
+
+impl AsyncSubscriber<Dynamic> {
+    /// Creates a subscriber of events that are known only at run time.
+    pub fn with_contract(
+        run_dir: &RunDir,
+        contract: Contract,
+        start: Start,
+        config: ClientConfig,
+    ) -> Self {
+        let subscriber =
+            Subscriber::with_contract(run_dir, contract, start, with_descriptor(config));
+        Self { subscriber, wakeup: Wakeup::default() }
+    }
 }
 
 impl<E: Event> AsyncSubscriber<E> {

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncSubscriber, Client, Delivery, Doorbell, ProviderState, Server, ServerConfig, StartAt,
-    Subscriber,
+    AsyncSubscriber, Client, Contract, Delivery, Doorbell, Event, Server, ServerConfig, StartAt,
+    ProviderState, Subscriber,
 };
 use bellwire_memfd::{clock, poll};
 use tokio::runtime::Builder;
@@ -137,6 +137,26 @@ fn tasks_await_events_over_the_end_of_their_provider() {
             assert_eq!(subscriber.state(), ProviderState::Ready);
         }
         publishing.join().unwrap().0.stop();
+    });
+}
+
+#[test]
+fn a_task_awaits_events_of_a_service_known_at_run_time() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let dir = dir();
+        let (_server, publisher) = provider(&dir.run_dir);
+        publisher.send(&text(1, 2)).unwrap();
+        let contract = Contract::new(News::NAME.parse().unwrap());
+        let mut subscriber =
+            AsyncSubscriber::with_contract(&dir.run_dir, contract, Start::Oldest, client_config());
+        let event = |number| Delivery::Event { sequence: number, event: text(number, 2) };
+        let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
+        assert_eq!(found.unwrap(), event(1));
+        let send = async { publisher.send(&text(2, 2)).unwrap() };
+        let next = tokio::time::timeout(TEST_TIMEOUT, subscriber.next());
+        let (found, _) = tokio::join!(next, send);
+        assert_eq!(found.unwrap().unwrap(), event(2));
     });
 }
 
