@@ -23,7 +23,7 @@
 //! | wait for a provider that is not there yet | [`Client::wait_available`] |
 //! | send what needs no answer | [`Session::post`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
-//! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
+//! | send many requests from one call | [`Session::call_many`], [`Client::call_batch`] |
 //! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
 //! | use a service that is known only at run time | [`Dynamic`], [`Contract`] |
 //! | send bytes that are already encoded | [`Session::raw`] |

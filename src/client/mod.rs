@@ -16,7 +16,9 @@ use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::WakeEvent;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
-use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
+use crate::{
+    CallError, ClientConfig, ConnectError, Contract, Dynamic, Replies, RunDir, Service, Session,
+};
 use cancel::Cancel;
 pub use cancel::Canceller;
 
@@ -233,6 +235,39 @@ impl<S: Service> Client<S> {
                 .call_again(error, &mut until, |session, until| session.call_until(request, until)),
             answer => answer,
         }
+    }
+
+    /// Calls with many requests in one message, like [`Session::call_batch`], at most for the configured time, which
+    /// includes connecting. When the provider goes away, the batch is sent once more, like the request of
+    /// [`Client::call`].
+    ///
+    /// # Errors
+    /// Like [`Client::call`], for the whole batch; [`CallError::TooManyItems`] before anything is sent.
+    pub fn call_batch<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
+    ) -> Result<Replies<'_, S>, CallError> {
+        self.call_batch_within(requests, self.config.timeout)
+    }
+
+    /// Calls like [`Client::call_batch`], but waits at most for `timeout`.
+    ///
+    /// # Errors
+    /// Like [`Client::call_batch`].
+    pub fn call_batch_within<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
+        timeout: Duration,
+    ) -> Result<Replies<'_, S>, CallError> {
+        let mut until = Deadline::within(timeout);
+        let session = self.session_by(&mut until)?;
+        let answered = match session.call_batch_until(requests.clone(), &mut until) {
+            Err(error) => self.call_again(error, &mut until, |session, until| {
+                session.call_batch_until(requests, until)
+            })?,
+            Ok(answered) => answered,
+        };
+        self.ready()?.open_batch(Ok(answered))
     }
 
     /// Calls with the bytes of a request and lends the bytes of the answer, like [`Client::call_within`]. In a steady

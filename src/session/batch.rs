@@ -39,7 +39,7 @@ pub(super) struct SentBatch {
 
 /// Which requests of a batch were sent.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// The number of requests sent.
     sent: usize,
     left_out: Vec<OversizedItem>,
@@ -64,14 +64,35 @@ impl<S: Service> Session<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Result<BatchReplies<'_, S>, CallError> {
-        let mut until = Deadline::within(self.timeout);
+        self.call_batch_within(requests, self.timeout)
+    }
+
+    /// Calls like [`Session::call_batch`], but waits at most for `timeout`.
+    ///
+    /// # Errors
+    /// Like [`Session::call_batch`].
+    pub fn call_batch_within<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        timeout: Duration,
+    ) -> Result<BatchReplies<'_, S>, CallError> {
+        let answered = self.call_batch_until(requests, &mut Deadline::within(timeout));
+        self.open_batch(answered)
+    }
+
+    /// Returns the answers, which [`Session::open_batch`] lends.
+    pub(crate) fn call_batch_until<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        until: &mut Deadline,
+    ) -> Result<(Answer, Shape), CallError> {
         let (shape, answer) = self.with_batch(requests, |session, batch| {
-            let sent = batch.and_then(|batch| session.submit_waiting(batch, &mut until));
+            let sent = batch.and_then(|batch| session.submit_waiting(batch, until));
             let ticket = sent.map_err(|error| session.unsent(error))?;
-            let answer = session.await_answer(ticket, &mut until)?;
+            let answer = session.await_answer(ticket, until)?;
             session.checked(answer)
         });
-        self.replies(answer?, shape)
+        Ok((answer?, shape))
     }
 
     /// Sends many requests in one message and returns immediately; [`Session::try_batch`] returns the answers.
@@ -119,7 +140,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Parses the answers to a batch that was taken off the lane.
-    fn open_batch(
+    pub(crate) fn open_batch(
         &mut self,
         checked: Result<(Answer, Shape), CallError>,
     ) -> Result<BatchReplies<'_, S>, CallError> {

@@ -110,7 +110,7 @@ pub struct Session<S: Service> {
 
 /// An answer that has arrived.
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     reply: Reply,
     body: Body,
 }

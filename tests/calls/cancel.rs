@@ -83,6 +83,22 @@ fn a_call_ends_at_its_deadline_and_the_session_stays_open() {
 }
 
 #[test]
+fn a_batch_ends_at_its_deadline_and_the_session_stays_open() {
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
+    let soon = Duration::from_millis(10);
+    let by_client = client.call_batch_within(&[1, 2], soon).unwrap_err();
+    let by_session = client.session().unwrap().call_batch_within(&[3], soon).unwrap_err();
+    for error in [by_client, by_session] {
+        assert!(matches!(error, CallError::Deadline { executed: Executed::Maybe }), "{error}");
+    }
+    fixture.release();
+    // The late answers are dropped, and are not delivered to another batch.
+    let answers: Vec<_> = client.call_batch(&[4, 5]).unwrap().map(Result::unwrap).collect();
+    assert_eq!(answers, [4, 5]);
+}
+
+#[test]
 fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
     let fixture = with_worker();
     let mut client = fixture.client::<Hold>();

@@ -37,12 +37,19 @@ enum Ends {
 fn call_across<S: Service<Request = u64, Response = u64>>(
     ends: Ends,
 ) -> (Result<u64, CallError>, ServerStats) {
+    across::<S, _>(ends, |client| client.call(&5))
+}
+
+fn across<S: Service<Request = u64, Response = u64>, R: Send + 'static>(
+    ends: Ends,
+    call: impl FnOnce(&mut Client<S>) -> R + Send + 'static,
+) -> (R, ServerStats) {
     let dir = Dir::new();
     let first = RogueListener::bind(&dir.run_dir, S::NAME);
     let run_dir = dir.run_dir.clone();
     let caller = thread::spawn(move || {
         let mut client = Client::<S>::with_config(&run_dir, client_config());
-        client.call(&5)
+        call(&mut client)
     });
     let mut session = first.open(1);
     until_request(&session);
@@ -83,6 +90,15 @@ fn take(session: &RogueSession) {
 fn a_request_that_cannot_have_run_is_sent_to_the_successor() {
     let (answer, stats) = call_across::<Hold>(Ends::BeforeTaking);
     assert_eq!(answer.unwrap(), 50);
+    assert_eq!((stats.accepted, stats.answered), (1, 1));
+}
+
+#[test]
+fn a_batch_that_cannot_have_run_is_sent_to_the_successor() {
+    let (answers, stats) = across::<Hold, _>(Ends::BeforeTaking, |client| {
+        client.call_batch(&[5, 6])?.collect::<Result<Vec<u64>, _>>().map_err(CallError::from)
+    });
+    assert_eq!(answers.unwrap(), [50, 60]);
     assert_eq!((stats.accepted, stats.answered), (1, 1));
 }
 
