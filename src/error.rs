@@ -404,6 +404,11 @@ impl ConnectError {
             Self::System { .. } => ErrorKind::System,
         }
     }
+
+    /// Returns who has to act to fix the failure.
+    pub fn fault(&self) -> Fault {
+        self.kind().fault()
+    }
 }
 
 /// Why a server could not start or serve.
@@ -465,6 +470,24 @@ pub enum ServeError {
     },
 }
 
+impl ServeError {
+    /// Returns the kind of failure: [`ErrorKind::Refused`] for a name that is invalid or taken.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. } | Self::Taken { .. } => ErrorKind::Refused,
+            Self::Forked => ErrorKind::Forked,
+            Self::Inherited { .. } | Self::Endpoint { .. } | Self::System { .. } => {
+                ErrorKind::System
+            }
+        }
+    }
+
+    /// Returns who has to act to fix the failure.
+    pub fn fault(&self) -> Fault {
+        self.kind().fault()
+    }
+}
+
 /// Why a snapshot or an event was not published. Readers see what was published before.
 ///
 /// ```
@@ -506,6 +529,22 @@ pub enum PublishError {
     Forked,
 }
 
+impl PublishError {
+    /// Returns the kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::System { .. } => ErrorKind::System,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Forked => ErrorKind::Forked,
+        }
+    }
+
+    /// Returns who has to act to fix the failure.
+    pub fn fault(&self) -> Fault {
+        self.kind().fault()
+    }
+}
+
 /// A transport's error above the system's own, which is an [`io::Error`] here: each transport has another type for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -531,6 +570,7 @@ mod tests {
     use bellwire_core::resize::Resource;
 
     use super::*;
+    use crate::{RefreshError, SubscribeError};
 
     #[test]
     fn a_missing_answer_is_reported_with_advice_and_the_state_of_the_call() {
@@ -547,6 +587,38 @@ mod tests {
             let told = told(status);
             assert!(told.contains(to_do) && told.ends_with(&executed.to_string()), "{told}");
         }
+    }
+
+    #[test]
+    fn each_error_has_a_kind_and_names_who_is_at_fault() {
+        let executed = Executed::Maybe;
+        let stopping = || CallError::Closed { reason: CloseReason::Stopping, executed };
+        // The provider reports a violation by this end.
+        let poisoned = || CallError::Closed { reason: CloseReason::Poisoned, executed };
+        let malformed = || Malformed::new(0, 8, "not a number");
+        let name = ServeError::Name { name: "a b".into(), why: "it has a space".into() };
+        let system = PublishError::System { len: 8, source: io::Error::other("full") };
+        let refresh = [
+            RefreshError::Malformed { generation: 1, source: malformed() },
+            stopping().into(),
+            poisoned().into(),
+        ];
+        let subscribe = [
+            SubscribeError::Malformed { sequence: 1, source: malformed() },
+            stopping().into(),
+            poisoned().into(),
+        ];
+        let expected = [
+            (ErrorKind::Malformed, Fault::Peer),
+            (ErrorKind::Stopping, Fault::Nobody),
+            (ErrorKind::ProtocolViolation, Fault::Caller),
+        ];
+        assert_eq!(refresh.map(|error| (error.kind(), error.fault())), expected);
+        assert_eq!(subscribe.map(|error| (error.kind(), error.fault())), expected);
+        assert_eq!((name.kind(), name.fault()), (ErrorKind::Refused, Fault::Caller));
+        assert_eq!((system.kind(), system.fault()), (ErrorKind::System, Fault::System));
+        let closed = ConnectError::Closed;
+        assert_eq!((closed.kind(), closed.fault()), (ErrorKind::PeerGone, Fault::Peer));
     }
 
     #[test]

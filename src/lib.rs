@@ -69,7 +69,7 @@
 //! # }
 //! ```
 //!
-//! Every error of a call reports [who has to act](CallError::fault) and [whether the handler may have
+//! Every error reports [who has to act](CallError::fault), one of a call also [whether the handler may have
 //! run](CallError::executed).
 //!
 //! `README.md` lists when not to use Bellwire and its limits, `docs/architecture.md` the structure of the code,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
 use bellwire_core::wire::Status;
-use bellwire_core::{Instant, PeerFault, Spin, nanos};
+use bellwire_core::{ErrorKind, Fault, Instant, PeerFault, Spin, nanos};
 
 use crate::broadcast::PeerRing;
 use crate::cache::LivenessCheck;
@@ -138,6 +138,24 @@ pub enum SubscribeError {
     /// The session with the provider failed.
     #[error("cannot follow the events: {0}")]
     Call(#[from] CallError),
+}
+
+impl SubscribeError {
+    /// Returns the kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Malformed { .. } => ErrorKind::Malformed,
+            Self::Call(error) => error.kind(),
+        }
+    }
+
+    /// Returns who has to act to fix the failure.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Malformed { .. } => ErrorKind::Malformed.fault(),
+            Self::Call(error) => error.fault(),
+        }
+    }
 }
 
 /// What was found and is still to be delivered, in this order.

@@ -154,38 +154,23 @@ impl From<CallError> for Failure {
             CallError::Handler { code, .. } => code.unwrap_or(0),
             _ => 0,
         };
-        Self { executed, handler_code, ..Self::of(error.kind(), error.to_string()) }
+        let fault = fault(error.fault());
+        Self { fault, executed, handler_code, ..Self::of(error.kind(), error.to_string()) }
     }
 }
 
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
-        let kind = match error {
-            // Another provider has the name.
-            ServeError::Taken { .. } => ErrorKind::Refused,
-            ServeError::Forked => ErrorKind::Forked,
-            ServeError::Name { .. } => return Self::invalid(error.to_string()),
-            // The run dir, a socket of the service manager, or a resource: for an operator.
-            ServeError::Inherited { .. }
-            | ServeError::Endpoint { .. }
-            | ServeError::System { .. } => ErrorKind::System,
-            // The enumeration may grow: name new variants above.
-            _ => ErrorKind::System,
-        };
-        Self::of(kind, error.to_string())
+        match error {
+            ServeError::Name { .. } => Self::invalid(error.to_string()),
+            error => Self::of(error.kind(), error.to_string()),
+        }
     }
 }
 
 impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
-        let kind = match error {
-            PublishError::Forked => ErrorKind::Forked,
-            PublishError::TooLarge { .. } => ErrorKind::TooLarge,
-            PublishError::System { .. } => ErrorKind::System,
-            // As above.
-            _ => ErrorKind::System,
-        };
-        Self::of(kind, error.to_string())
+        Self::of(error.kind(), error.to_string())
     }
 }
 
@@ -193,9 +178,7 @@ impl From<SubscribeError> for Failure {
     fn from(error: SubscribeError) -> Self {
         match error {
             SubscribeError::Call(error) => error.into(),
-            SubscribeError::Malformed { .. } => Self::of(ErrorKind::Malformed, error.to_string()),
-            // As above.
-            error => Self::of(ErrorKind::System, error.to_string()),
+            error => Self::of(error.kind(), error.to_string()),
         }
     }
 }
@@ -227,9 +210,7 @@ impl<E: std::error::Error + 'static> From<RefreshError<E>> for Failure {
     fn from(error: RefreshError<E>) -> Self {
         match error {
             RefreshError::Call(error) => error.into(),
-            RefreshError::Malformed { .. } => Self::of(ErrorKind::Malformed, error.to_string()),
-            // As above.
-            error => Self::of(ErrorKind::System, error.to_string()),
+            error => Self::of(error.kind(), error.to_string()),
         }
     }
 }

@@ -4,7 +4,7 @@ mod liveness;
 
 use std::time::Duration;
 
-use bellwire_core::Instant;
+use bellwire_core::{ErrorKind, Fault, Instant};
 
 use crate::publication::limits_for;
 use crate::publisher::{Snapshot, longest};
@@ -109,6 +109,24 @@ pub enum RefreshError<E: std::error::Error + 'static> {
     /// The snapshot could not be fetched.
     #[error("cannot fetch the newest snapshot, the last good one stays: {0}")]
     Call(#[from] CallError),
+}
+
+impl<E: std::error::Error + 'static> RefreshError<E> {
+    /// Returns the kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Malformed { .. } => ErrorKind::Malformed,
+            Self::Call(error) => error.kind(),
+        }
+    }
+
+    /// Returns who has to act to fix the failure.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Malformed { .. } => ErrorKind::Malformed.fault(),
+            Self::Call(error) => error.fault(),
+        }
+    }
 }
 
 impl SnapshotCache<Dynamic> {
