@@ -26,7 +26,7 @@
 //! | send many requests from one call | [`Session::call_many`], [`Client::call_batch`] |
 //! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
 //! | use a service that is known only at run time | [`Dynamic`], [`Contract`] |
-//! | send bytes that are already encoded | [`Session::raw`] |
+//! | send bytes that are already encoded | [`Client::raw`], [`Session::raw`] |
 //! | choose what happens when the lane is full | [`Backpressure`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::pollable`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
@@ -132,7 +132,9 @@ pub use bellwire_core::{
 pub use bellwire_layout::{self as layout, Layout, Malformed, schema, schema_of};
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubscriber};
+pub use asynchronous::{
+    AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubscriber, RawAsyncSession,
+};
 /// Makes a struct, or an enum without fields, a message of fixed layout.
 ///
 /// A field is a number, a bool, an array, an `Option`, a tuple, a `String`, a `Vec`, or another such type. An enum has its
@@ -203,7 +205,7 @@ pub use bellwire_derive::Message;
 #[cfg(feature = "derive")]
 pub use bellwire_derive::Service;
 pub use cache::{CurrentSnapshot, RefreshError, Refreshed, SnapshotCache};
-pub use client::{Canceller, Client, ProviderState};
+pub use client::{Canceller, Client, RawClient, ProviderState};
 pub use config::{Backoff, ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};

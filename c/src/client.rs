@@ -275,7 +275,7 @@ pub unsafe extern "C" fn bw_client_call(
         let request = unsafe { bytes(request, len) }?;
         writable(answer)?;
         let timeout = client.timeout(timeout_ns);
-        let answered = bw_bytes::from(client.client.call_bytes(request, timeout)?);
+        let answered = bw_bytes::from(client.client.raw().call_within(request, timeout)?);
         // SAFETY: as the caller promises.
         unsafe { put(answer, answered) }
     };

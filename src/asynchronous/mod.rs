@@ -37,7 +37,7 @@ use crate::ClientConfig;
 
 pub use cache::AsyncSnapshotCache;
 pub use client::AsyncClient;
-pub use session::AsyncSession;
+pub use session::{AsyncSession, RawAsyncSession};
 pub use subscriber::AsyncSubscriber;
 
 /// A runtime waits for descriptors, not for a futex.

@@ -57,6 +57,24 @@ pub struct AsyncSession<S: Service> {
     timeout: Duration,
 }
 
+/// An [`AsyncSession`] with the bytes of its messages, for callers that already have them: see [`AsyncSession::raw`].
+#[derive(Debug)]
+pub struct RawAsyncSession<'a, S: Service>(&'a AsyncSession<S>);
+
+impl<S: Service> RawAsyncSession<'_, S>
+where
+    S::Response: Send,
+{
+    /// Posts the bytes of a request like [`AsyncSession::post`]. They are not checked here: see
+    /// [`Raw::post`](crate::Raw::post).
+    ///
+    /// # Errors
+    /// Like [`AsyncSession::post`].
+    pub async fn post(self, request: &[u8]) -> Result<(), CallError> {
+        self.0.post_by(|session| session.post_bytes_now(request)).await
+    }
+}
+
 /// A call or a batch that was sent.
 struct Answer<'a, S: Service, R> {
     shared: &'a Shared<S>,
@@ -217,12 +235,9 @@ where
         self.post_by(|session| session.send_now::<true>(request)).await
     }
 
-    /// Posts the bytes of a request like [`AsyncSession::post`]: for callers that already have them.
-    ///
-    /// # Errors
-    /// Like [`AsyncSession::post`].
-    pub async fn post_bytes(&self, request: &[u8]) -> Result<(), CallError> {
-        self.post_by(|session| session.post_bytes_now(request)).await
+    /// Returns a view of the session with the bytes of its messages.
+    pub fn raw(&self) -> RawAsyncSession<'_, S> {
+        RawAsyncSession(self)
     }
 
     /// Posts many requests as one message, at most [`AsyncSession::max_batch`], like [`Session::post_batch`]. It has as much

@@ -1,6 +1,7 @@
 pub(crate) mod arrival;
 mod cancel;
 mod opening;
+mod raw;
 
 use std::io;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::{
 };
 use cancel::Cancel;
 pub use cancel::Canceller;
+pub use raw::RawClient;
 
 /// A client of service `S` whose provider may be absent, late or restarted.
 ///
@@ -268,23 +270,6 @@ impl<S: Service> Client<S> {
             Ok(answered) => answered,
         };
         self.ready()?.open_batch(Ok(answered))
-    }
-
-    /// Calls with the bytes of a request and lends the bytes of the answer, like [`Client::call_within`]. In a steady
-    /// state, it allocates nothing.
-    ///
-    /// # Errors
-    /// Like [`Client::call`].
-    pub fn call_bytes(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], CallError> {
-        let mut until = Deadline::within(timeout);
-        let answer = self.session_by(&mut until)?.call_bytes_until(request, &mut until);
-        let len = match answer {
-            Err(error) => self.call_again(error, &mut until, |session, until| {
-                session.call_bytes_until(request, until)
-            })?,
-            Ok(len) => len,
-        };
-        Ok(self.open_session().map(|session| session.answer_bytes(len)).unwrap_or_default())
     }
 
     /// Returns the open session, for pipelined calls; `None` unless the state is [`ProviderState::Ready`].

@@ -21,7 +21,16 @@ impl<'a, S: Service> RawSession<'a, S> {
     /// # Errors
     /// Like [`Session::call`].
     pub fn call(self, request: &[u8]) -> Result<&'a [u8], CallError> {
-        let len = self.0.call_bytes_until(request, &mut Deadline::within(self.0.timeout))?;
+        let timeout = self.0.timeout;
+        self.call_within(request, timeout)
+    }
+
+    /// Calls like [`Raw::call`], but waits at most for `timeout`.
+    ///
+    /// # Errors
+    /// Like [`Session::call`].
+    pub fn call_within(self, request: &[u8], timeout: Duration) -> Result<&'a [u8], CallError> {
+        let len = self.0.call_bytes_until(request, &mut Deadline::within(timeout))?;
         Ok(self.0.answer_bytes(len))
     }
 

@@ -33,7 +33,7 @@ fn posts_of_tasks_are_handled_however_they_travel() {
             for len in [0, 100, 8_000, 9_000, 300_000] {
                 for _ in 0..20 {
                     session.post(&vec![7; len]).await.unwrap();
-                    session.post_bytes(&vec![8; len]).await.unwrap();
+                    session.raw().post(&vec![8; len]).await.unwrap();
                     posts += 2;
                 }
                 assert_eq!(session.call(&vec![9; len]).await.unwrap(), vec![9; len], "beside them");
