@@ -25,10 +25,10 @@ struct Echo;
 #[service(name = "interop-typed", schema = bellwire::schema("bytes -> bytes"), request = Vec<u8>, response = Vec<u8>)]
 struct Typed;
 
-/// A method that no server has.
+/// A version that no server has.
 #[derive(Service)]
-#[service(name = "interop-echo", method = 9, request = Vec<u8>, response = Vec<u8>)]
-struct OtherMethod;
+#[service(name = "interop-echo", version = 9, request = Vec<u8>, response = Vec<u8>)]
+struct OtherVersion;
 
 /// The same service, of a client whose types are others.
 #[derive(Service)]
@@ -188,11 +188,11 @@ fn run(scenario: &str, run_dir: &RunDir, config: ClientConfig) -> Outcome {
             let mut wrong = Client::<Mistyped>::with_config(run_dir, config);
             expect(wrong.call(&vec![7]).is_err(), "other types were accepted")
         }
-        "method" => {
-            let mut other = Client::<OtherMethod>::with_config(run_dir, config);
+        "version" => {
+            let mut other = Client::<OtherVersion>::with_config(run_dir, config);
             match other.call(&vec![7]) {
                 Err(CallError::Refused { .. }) => Ok(()),
-                answer => Err(format!("another method: {answer:?}").into()),
+                answer => Err(format!("another version: {answer:?}").into()),
             }
         }
         // A provider that opens no session.

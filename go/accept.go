@@ -65,13 +65,13 @@ func (o options) readHello(b []byte, fds int, service string) (hello, error) {
 	switch {
 	case err != nil:
 		return h, err
-	case h.service != service || h.method != o.method && h.method != statsMethod:
-		return h, &Refused{Code: RefusedService, Reason: fmt.Sprintf("this endpoint serves %s, method %d", service, o.method)}
+	case h.service != service || h.serviceVersion != o.serviceVersion && h.serviceVersion != statsVersion:
+		return h, &Refused{Code: RefusedService, Reason: fmt.Sprintf("this endpoint serves %s, version %d", service, o.serviceVersion)}
 	case o.token != [16]byte{} && subtle.ConstantTimeCompare(o.token[:], h.token[:]) == 0:
 		return h, &Refused{Code: RefusedToken, Reason: "the client's token is not the provider's"}
 	case h.lane > o.limits.maxLane || uint64(h.lane) > o.limits.maxShared-pageSize:
 		return h, &Refused{Code: RefusedQuota, Reason: fmt.Sprintf("the client's lane is above %d bytes", o.limits.maxLane)}
-	case h.method != statsMethod && o.schema != 0 && h.schema != 0 && o.schema != h.schema:
+	case h.serviceVersion != statsVersion && o.schema != 0 && h.schema != 0 && o.schema != h.schema:
 		return h, schemaFault{}
 	}
 	return h, nil
@@ -96,7 +96,7 @@ func (s *serverSession) open() error {
 	if err != nil {
 		return err
 	}
-	s.forStats = h.method == statsMethod
+	s.forStats = h.serviceVersion == statsVersion
 	lane := min(o.lane, h.limits.maxLane)
 	for uint64(lane) > h.limits.maxShared-pageSize {
 		lane /= 2

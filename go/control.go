@@ -79,16 +79,16 @@ func limitsFrom(b []byte) limits {
 }
 
 type hello struct {
-	min, max     uint16
-	method       uint32
-	features     uint64
-	service      string
-	token        [16]byte
-	lane         uint32
-	doorbell     Doorbell
-	ringsEventfd bool
-	limits       limits
-	schema       uint64
+	min, max       uint16
+	serviceVersion uint32
+	features       uint64
+	service        string
+	token          [16]byte
+	lane           uint32
+	doorbell       Doorbell
+	ringsEventfd   bool
+	limits         limits
+	schema         uint64
 }
 
 type welcome struct {
@@ -179,7 +179,7 @@ func (h hello) encode() []byte {
 	b := prefix(controlHello, 0)
 	le.PutUint16(b[0x08:], h.min)
 	le.PutUint16(b[0x0a:], h.max)
-	le.PutUint32(b[0x0c:], h.method)
+	le.PutUint32(b[0x0c:], h.serviceVersion)
 	le.PutUint64(b[0x10:], h.features)
 	copy(b[0x18:0x58], h.service)
 	copy(b[0x58:], h.token[:])
@@ -199,7 +199,7 @@ func parseHello(b []byte) (hello, error) {
 		return hello{}, controlFault("service name")
 	}
 	h := hello{
-		min: le.Uint16(b[0x08:]), max: le.Uint16(b[0x0a:]), method: le.Uint32(b[0x0c:]), features: le.Uint64(b[0x10:]),
+		min: le.Uint16(b[0x08:]), max: le.Uint16(b[0x0a:]), serviceVersion: le.Uint32(b[0x0c:]), features: le.Uint64(b[0x10:]),
 		service: name, token: [16]byte(b[0x58:0x68]), lane: le.Uint32(b[0x68:]), doorbell: Doorbell(le.Uint32(b[0x6c:])),
 		limits: limitsFrom(b[0x74:]), schema: le.Uint64(b[0x8c:]),
 	}
@@ -258,7 +258,7 @@ func (w welcome) answers(h hello) error {
 		return controlFault("lane limit: below this client's lane")
 	case w.doorbell == DoorbellEventfd && !h.ringsEventfd:
 		return controlFault("doorbell: this client rings no eventfd")
-	case h.method != statsMethod && w.schema != 0 && h.schema != 0 && w.schema != h.schema:
+	case h.serviceVersion != statsVersion && w.schema != 0 && h.schema != 0 && w.schema != h.schema:
 		return schemaFault{}
 	}
 	return nil

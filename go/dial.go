@@ -144,7 +144,7 @@ func openClient(conn *net.UnixConn, dir, service string, o options) (*Session, e
 	}
 	s := &Session{
 		end:     end{role: roleClient, service: service, sock: sock, peerBell: -1},
-		pending: map[uint64]*Pending{}, method: o.method,
+		pending: map[uint64]*Pending{}, serviceVersion: o.serviceVersion,
 	}
 	s.take = s.takeAnswer
 	s.rx.waits = func(id uint64) bool { return s.pending[id] != nil }
@@ -184,7 +184,7 @@ func (s *Session) open(uid uint32, dir string, o options) error {
 		o.doorbell = DoorbellSocket // the server would drop an eventfd
 	}
 	h := hello{
-		min: protocol, max: protocol, method: o.method, service: s.service, token: o.token, lane: o.lane,
+		min: protocol, max: protocol, serviceVersion: o.serviceVersion, service: s.service, token: o.token, lane: o.lane,
 		doorbell: o.doorbell, ringsEventfd: ringsEventfds(uid), limits: o.limits, schema: o.schema,
 	}
 	if err := s.sock.send(h.encode(), true); err != nil && !errors.Is(err, syscall.EPIPE) {

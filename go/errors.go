@@ -49,7 +49,7 @@ const (
 	RefusedIncompatible RefuseCode = iota + 1 // no version of the protocol in common
 	RefusedCredentials                        // the server does not admit this user
 	RefusedToken                              // the token is another one
-	RefusedService                            // the endpoint serves another service or method
+	RefusedService                            // the endpoint serves another service or version of it
 	RefusedQuota                              // a limit of the server is reached
 	RefusedStopping                           // the server stops
 	RefusedProtocol                           // the server found a protocol violation
@@ -58,7 +58,7 @@ const (
 )
 
 var refuseNames = [...]string{
-	"", "incompatible version", "credentials", "token", "no such service or method", "quota", "stopping",
+	"", "incompatible version", "credentials", "token", "no such service or version of it", "quota", "stopping",
 	"protocol violation", "lack of resources", "other types",
 }
 

@@ -30,7 +30,7 @@ func FuzzControlMessage(f *testing.F) {
 		if err == nil && len(again) != len(b) {
 			t.Fatalf("%x became %x", b, again)
 		}
-		_, _ = options{method: 1}.readHello(b, fds, "increment")
+		_, _ = options{serviceVersion: 1}.readHello(b, fds, "increment")
 	})
 }
 

@@ -73,7 +73,7 @@ func TestAClientWhoseDoorbellIsNoEventfdIsRefused(t *testing.T) {
 	s := Session{end: end{role: roleClient, service: "echo", sock: sock, peerBell: -1}}
 	defer s.discard()
 	h := hello{
-		min: protocol, max: protocol, method: 1, service: "echo", lane: o.lane, doorbell: DoorbellEventfd, ringsEventfd: true,
+		min: protocol, max: protocol, serviceVersion: 1, service: "echo", lane: o.lane, doorbell: DoorbellEventfd, ringsEventfd: true,
 		limits: o.limits,
 	}
 	check(t, sock.send(h.encode(), true))

@@ -16,29 +16,29 @@ import (
 type Option func(*options)
 
 type options struct {
-	method      uint32
-	token       [16]byte
-	schema      uint64
-	lane        uint32
-	limits      limits
-	doorbell    Doorbell
-	timeout     time.Duration
-	stall       time.Duration
-	inFlight    int
-	concurrency int
-	maxBatch    uint32
-	ring        uint32
-	maxSessions int
-	perUser     int
-	idempotent  bool
-	trusted     []uint32
-	admitted    []uint32
-	log         *slog.Logger
+	serviceVersion uint32
+	token          [16]byte
+	schema         uint64
+	lane           uint32
+	limits         limits
+	doorbell       Doorbell
+	timeout        time.Duration
+	stall          time.Duration
+	inFlight       int
+	concurrency    int
+	maxBatch       uint32
+	ring           uint32
+	maxSessions    int
+	perUser        int
+	idempotent     bool
+	trusted        []uint32
+	admitted       []uint32
+	log            *slog.Logger
 }
 
 func newOptions(list []Option) (options, error) {
 	o := options{
-		method: 1, lane: 16384, doorbell: DoorbellEventfd, timeout: 2 * time.Second, stall: time.Minute,
+		serviceVersion: 1, lane: 16384, doorbell: DoorbellEventfd, timeout: 2 * time.Second, stall: time.Minute,
 		inFlight: 1024, concurrency: 1, maxBatch: 1 << 17, ring: ringSize, maxSessions: 1024, perUser: 1024, log: slog.New(slog.DiscardHandler),
 		limits: limits{leastLane: 16384, maxLane: 1 << 26, maxMessage: 1 << 26, maxShared: 1 << 28},
 	}
@@ -63,8 +63,8 @@ func newOptions(list []Option) (options, error) {
 	return o, nil
 }
 
-// Method is the number of the service's method; 1 without this option.
-func Method(number uint32) Option { return func(o *options) { o.method = number } }
+// ServiceVersion is the version of the service's types; 1 without this option.
+func ServiceVersion(number uint32) Option { return func(o *options) { o.serviceVersion = number } }
 
 // Token sets the token that all processes of a deployment share, in place of that in BELLWIRE_TOKEN.
 func Token(token [16]byte) Option { return func(o *options) { o.token = token } }

@@ -114,7 +114,7 @@ func TestASessionIsRefusedWithTheReason(t *testing.T) {
 	// Also at once: one that was refused holds no place.
 	for code, list := range map[RefuseCode][]Option{
 		RefusedToken:   {Token([16]byte{2})},
-		RefusedService: {Token([16]byte{1}), Method(9)},
+		RefusedService: {Token([16]byte{1}), ServiceVersion(9)},
 		RefusedSchema:  {Token([16]byte{1}), Schema("u64 -> u32")},
 	} {
 		_, err := Dial(t.Context(), dir, "echo", list...)
@@ -198,7 +198,7 @@ func admitted(t *testing.T, dir, service string, list ...Option) *Session {
 // counters asks a server for its counters, as `bellwire stat` does, and returns the row of its service and the answer.
 func counters(t *testing.T, dir, service string, list ...Option) ([statsCounters]uint64, []byte) {
 	t.Helper()
-	s := admitted(t, dir, service, append(list, Method(statsMethod))...)
+	s := admitted(t, dir, service, append(list, ServiceVersion(statsVersion))...)
 	defer s.Close()
 	b, err := s.Call(t.Context(), le.AppendUint32(nil, 2))
 	check(t, err)

@@ -16,13 +16,13 @@ import (
 // run, all the same: see ExecutedOf.
 type Session struct {
 	end
-	pending  map[uint64]*Pending
-	lastID   uint64
-	posted   uint64 // where the last one-way request ends
-	trims    int    // asked for and not done
-	maxBatch int
-	method   uint32
-	slept    uint64 // parks when the last call was timed
+	pending        map[uint64]*Pending
+	lastID         uint64
+	posted         uint64 // where the last one-way request ends
+	trims          int    // asked for and not done
+	maxBatch       int
+	serviceVersion uint32
+	slept          uint64 // parks when the last call was timed
 }
 
 // Pending is a request that was sent and whose answer was not taken yet.

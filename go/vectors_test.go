@@ -75,7 +75,7 @@ func validHello(t testing.TB) hello {
 
 func TestVectorsOfControlMessagesToRefuse(t *testing.T) {
 	h := validHello(t)
-	server := options{method: 1, token: h.token, schema: h.schema, limits: limits{
+	server := options{serviceVersion: 1, token: h.token, schema: h.schema, limits: limits{
 		leastLane: 4096, maxLane: 8192, maxMessage: 1 << 26, maxShared: 1 << 28,
 	}}
 	for _, v := range casesOf(t, "control-bad.txt") {

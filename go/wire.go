@@ -26,7 +26,7 @@ const (
 	maxAttachments = 64 // the same
 	maxWaiting     = 65536
 
-	statsMethod = ^uint32(0) // asks for the server's counters in place of the service
+	statsVersion = ^uint32(0) // asks for the server's counters in place of the service
 )
 
 // recordKind says what a record is.

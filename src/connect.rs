@@ -110,7 +110,7 @@ impl Connecting {
     pub(crate) fn start(
         run_dir: &RunDir,
         service: ServiceName,
-        (method, schema): (u32, u64),
+        (version, schema): (u32, u64),
         config: &ClientConfig,
         until: Instant,
     ) -> Result<Self, ConnectError> {
@@ -121,7 +121,7 @@ impl Connecting {
             versions: PROTOCOL,
             features: trace::FEATURES,
             service,
-            method,
+            service_version: version,
             token: config.token.map_or([0; 16], Token::to_bytes),
             lane,
             least_lane: size.min(lane),

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::wire::STATS_VERSION;
 use bellwire_core::{ErrorKind, Executed, ServiceName};
 
 use crate::{CallError, Client, Event, Payload, Service, Snapshot};
@@ -24,7 +24,7 @@ use crate::{CallError, Client, Event, Payload, Service, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
     pub(crate) service: ServiceName,
-    pub(crate) method: u32,
+    pub(crate) version: u32,
     pub(crate) schema: u64,
     pub(crate) is_idempotent: bool,
 }
@@ -37,7 +37,7 @@ pub struct Contract {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
 /// let run_dir = RunDir::new(dir.path());
-/// let reverse = Contract::new("reverse".parse()?).method(3);
+/// let reverse = Contract::new("reverse".parse()?).version(3);
 ///
 /// let mut builder = Server::builder(&run_dir);
 /// builder.serve_dynamic(reverse, |_, request| {
@@ -57,16 +57,16 @@ pub struct Contract {
 pub enum Dynamic {}
 
 impl Contract {
-    /// Creates the contract of a service with method 1, no fingerprint of its types, and requests that must not run twice.
+    /// Creates the contract of a service with version 1, no fingerprint of its types, and requests that must not run twice.
     pub fn new(service: ServiceName) -> Self {
-        Self { service, method: 1, schema: 0, is_idempotent: false }
+        Self { service, version: 1, schema: 0, is_idempotent: false }
     }
 
     /// Returns the contract of a service whose types are known.
     pub fn of<S: Service>() -> Self {
         Self {
             service: Client::<S>::SERVICE,
-            method: S::METHOD,
+            version: S::VERSION,
             schema: S::SCHEMA,
             is_idempotent: S::IDEMPOTENT,
         }
@@ -74,22 +74,22 @@ impl Contract {
 
     pub(crate) fn of_snapshot<T: Snapshot>() -> Self {
         let service = const { ServiceName::constant(T::NAME) };
-        Self { service, method: T::METHOD, schema: T::SCHEMA, is_idempotent: true }
+        Self { service, version: T::VERSION, schema: T::SCHEMA, is_idempotent: true }
     }
 
     pub(crate) fn of_event<E: Event>() -> Self {
         let service = const { ServiceName::constant(E::NAME) };
-        Self { service, method: E::METHOD, schema: E::SCHEMA, is_idempotent: true }
+        Self { service, version: E::VERSION, schema: E::SCHEMA, is_idempotent: true }
     }
 
-    /// Sets the [method](Service::METHOD).
+    /// Sets the [version](Service::VERSION).
     ///
     /// # Panics
     /// If it is 2³² − 1, which asks any server for its counters.
     #[must_use]
-    pub fn method(self, method: u32) -> Self {
-        assert!(method != STATS_METHOD, "this method asks any server for its counters");
-        Self { method, ..self }
+    pub fn version(self, version: u32) -> Self {
+        assert!(version != STATS_VERSION, "this version asks any server for its counters");
+        Self { version, ..self }
     }
 
     /// Sets the [fingerprint of the types](Service::SCHEMA).

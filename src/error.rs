@@ -146,7 +146,7 @@ pub enum CallError {
     },
     /// The answer could not be decoded.
     #[error(
-        "the provider's answer is malformed: {0}; build both ends from the same version of the service; change METHOD when its types change"
+        "the provider's answer is malformed: {0}; build both ends from the same version of the service; change VERSION when its types change"
     )]
     Malformed(#[from] Malformed),
     /// This process was forked from the one that created the client or session. Nothing was sent.
@@ -251,7 +251,7 @@ const fn why_closed(reason: CloseReason) -> &'static str {
 const fn why_declined(status: Status) -> &'static str {
     match status {
         Status::Malformed => {
-            "since it could not decode the request: build both ends from the same version of the service; change METHOD when its types change"
+            "since it could not decode the request: build both ends from the same version of the service; change VERSION when its types change"
         }
         Status::Busy => {
             "since it is at capacity: try again later, or raise its max_in_flight or max_memory"

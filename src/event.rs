@@ -37,8 +37,8 @@ pub trait Event: 'static {
     /// The service's name, as for [`Service`](crate::Service).
     const NAME: &'static str;
 
-    /// The version of the type: change it when the type changes.
-    const METHOD: u32 = 1;
+    /// The version of the type, as for [`Service`](crate::Service).
+    const VERSION: u32 = 1;
 
     /// A fingerprint of the type: that of a service whose request is `()`. See [`Service::SCHEMA`](crate::Service::SCHEMA).
     const SCHEMA: u64 = match Self::Message::LAYOUT {

@@ -190,7 +190,7 @@ pub use bellwire_derive::Message;
 ///
 /// # use bellwire::Service;
 /// assert_eq!(Increment::NAME, "increment");
-/// assert_eq!(Increment::METHOD, 1);
+/// assert_eq!(Increment::VERSION, 1);
 /// assert_eq!(Increment::SCHEMA, bellwire::schema("u64 -> u64"));
 /// assert!(Increment::IDEMPOTENT);
 /// ```
@@ -199,7 +199,7 @@ pub use bellwire_derive::Message;
 /// | --- | --- |
 /// | `name = "…"` | `Service::NAME` |
 /// | `request = T`, `response = T` | the types; without one, `()` |
-/// | `method = 2` | `Service::METHOD`; without it, 1 |
+/// | `version = 2` | `Service::VERSION`; without it, 1 |
 /// | `schema = …` | `Service::SCHEMA`, in place of that of the types |
 /// | `idempotent` | `Service::IDEMPOTENT` |
 #[cfg(feature = "derive")]

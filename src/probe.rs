@@ -13,7 +13,7 @@ use crate::{ClientConfig, ConnectError, Dynamic, RunDir, Service, Session, Sessi
 /// ```
 /// use bellwire::{ClientConfig, Probe, probe};
 #[doc = include_str!("doc/increment_served.txt")]
-/// let found: Probe = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
+/// let found: Probe = probe(&run_dir, "increment".parse()?, Increment::VERSION, &ClientConfig::default())?;
 /// assert_eq!((found.pid, found.refused), (Some(std::process::id()), None));
 /// # Ok(())
 /// # }
@@ -36,7 +36,7 @@ pub struct Probe {
 /// ```
 /// use bellwire::{ClientConfig, probe};
 #[doc = include_str!("doc/increment_served.txt")]
-/// let found = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
+/// let found = probe(&run_dir, "increment".parse()?, Increment::VERSION, &ClientConfig::default())?;
 /// let terms = found.terms.ok_or("refused")?;
 /// assert_eq!((terms.requests.size, terms.generation), (16 << 10, 0));
 /// # Ok(())
@@ -71,12 +71,12 @@ impl SessionTerms {
 pub fn probe(
     run_dir: &RunDir,
     service: ServiceName,
-    method: u32,
+    version: u32,
     config: &ClientConfig,
 ) -> Result<Probe, ConnectError> {
     let begun = Os::now();
     let until = begun.after(config.connect_timeout);
-    let connecting = Connecting::start(run_dir, service, (method, 0), config, until)?;
+    let connecting = Connecting::start(run_dir, service, (version, 0), config, until)?;
     let pid = connecting.provider_pid();
     let opened = connecting.finish();
     let took = Os::now().since(begun);

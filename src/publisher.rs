@@ -42,8 +42,8 @@ pub trait Snapshot: 'static {
     /// The service's name, as for [`Service`](crate::Service).
     const NAME: &'static str;
 
-    /// The version of the layout: change it when the layout changes.
-    const METHOD: u32 = 1;
+    /// The version of the layout, as for [`Service`](crate::Service).
+    const VERSION: u32 = 1;
 
     /// A fingerprint of the snapshot's layout: see [`Service::SCHEMA`](crate::Service::SCHEMA).
     const SCHEMA: u64 = 0;

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::wire::STATS_VERSION;
 use bellwire_core::{Backend, ServiceName, nanos};
 
 use crate::connect::Connecting;
@@ -63,13 +63,13 @@ pub struct ServerReport {
 
 /// The service that every endpoint provides besides its own: it answers with the server's counters.
 ///
-/// The client selects it by the method when it opens the session, so a session still has one kind of request; the
+/// The client selects it by its version when it opens the session, so a session still has one kind of request; the
 /// name is the endpoint's.
 pub(crate) struct StatsService;
 
 impl Service for StatsService {
     const NAME: &'static str = "bellwire-stats";
-    const METHOD: u32 = STATS_METHOD;
+    const VERSION: u32 = STATS_VERSION;
     const IDEMPOTENT: bool = true;
     type Request = Layout;
     type Response = ServerReport;
@@ -131,7 +131,7 @@ impl StatsClient {
     /// under the name `bellwire-stats`.
     ///
     /// # Errors
-    /// [`ConnectError`]. A provider without this feature refuses method 4 294 967 295.
+    /// [`ConnectError`]. A provider without this feature refuses version 4 294 967 295.
     pub fn open(
         run_dir: &RunDir,
         service: ServiceName,
@@ -139,7 +139,7 @@ impl StatsClient {
     ) -> Result<Self, ConnectError> {
         let begun = Os::now();
         let until = begun.after(config.connect_timeout);
-        let observed = (STATS_METHOD, 0);
+        let observed = (STATS_VERSION, 0);
         let opened = Connecting::start(run_dir, service, observed, config, until)?.finish()?;
         let took = Os::now().since(begun);
         Ok(Self { session: Session::new(opened, config), took, asks_for: Layout(WITH_INCIDENTS) })

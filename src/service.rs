@@ -3,7 +3,7 @@ use std::fmt;
 use crate::Message;
 use crate::layout::Type;
 
-/// A service: a name, one method, and the types of its request and its response.
+/// A service: a name, and the types of its one request and its response.
 ///
 /// ```
 /// use bellwire::Service;
@@ -21,10 +21,10 @@ pub trait Service: 'static {
     /// The service's name: 1 to 63 bytes of `a-z`, `0-9` and `-`. It names the endpoint, `{run_dir}/{NAME}.sock`.
     const NAME: &'static str;
 
-    /// The number of this kind of request. Change it when the types change: a client with another number is then
-    /// refused with a reason, instead of being misunderstood. The last one, 4 294 967 295, is reserved for
+    /// The version of the types. Change it when they change: a client with another version is then refused with a
+    /// reason, instead of being misunderstood. The last one, 4 294 967 295, is reserved for
     /// [counters](crate::StatsClient).
-    const METHOD: u32 = 1;
+    const VERSION: u32 = 1;
 
     /// A fingerprint of the two types; 0 is none. Ends whose fingerprints differ cannot open a session: the error, of the
     /// kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end without one can open a session

@@ -38,7 +38,7 @@
 #define BW_ERROR_INIT { sizeof(bw_error), 0, 0, 0, 0, "" }
 
 /* bw_contract contract = BW_CONTRACT("service", 1); */
-#define BW_CONTRACT(service, method) { sizeof(bw_contract), service, method, 0, 0 }
+#define BW_CONTRACT(service, version) { sizeof(bw_contract), service, version, 0, 0 }
 
 // The version of this header: major.
 #define BW_VERSION_MAJOR 0
@@ -291,8 +291,8 @@ typedef struct bw_contract {
   size_t size;
   // The service's name: 1 to 63 of a-z, 0-9 and -, beginning with a letter.
   const char *service;
-  // The version of its messages: from 1; both ends have the same, or the client is refused.
-  uint32_t method;
+  // The version of its types: from 1; both ends have the same, or the client is refused.
+  uint32_t version;
   // 0 or BW_CONTRACT_IDEMPOTENT.
   uint32_t flags;
   // A fingerprint of its types, 0 for none: two that differ meet BW_E_INCOMPATIBLE. bw_schema makes one of a text.

@@ -48,8 +48,8 @@ pub struct bw_contract {
     pub size: usize,
     /// The service's name: 1 to 63 of a-z, 0-9 and -, beginning with a letter.
     pub service: *const c_char,
-    /// The version of its messages: from 1; both ends have the same, or the client is refused.
-    pub method: u32,
+    /// The version of its types: from 1; both ends have the same, or the client is refused.
+    pub version: u32,
     /// 0 or BW_CONTRACT_IDEMPOTENT.
     pub flags: u32,
     /// A fingerprint of its types, 0 for none: two that differ meet BW_E_INCOMPATIBLE. bw_schema makes one of a text.
@@ -245,11 +245,11 @@ pub(crate) unsafe fn contract(contract: *const bw_contract) -> Result<Contract, 
         .ok_or_else(|| Failure::invalid("a service has no name"))?;
     let service =
         service.parse().map_err(|error| Failure::invalid(format!("{service:?}: {error}")))?;
-    let bw_contract { method, flags, schema, .. } = contract;
-    if method == u32::MAX || flags & !BW_CONTRACT_IDEMPOTENT != 0 {
-        return Err(Failure::invalid("a contract's method is 2^32 - 1, or it has unknown flags"));
+    let bw_contract { version, flags, schema, .. } = contract;
+    if version == u32::MAX || flags & !BW_CONTRACT_IDEMPOTENT != 0 {
+        return Err(Failure::invalid("a contract's version is 2^32 - 1, or it has unknown flags"));
     }
-    let contract = Contract::new(service).method(method).schema(schema);
+    let contract = Contract::new(service).version(version).schema(schema);
     Ok(contract.idempotent(flags & BW_CONTRACT_IDEMPOTENT != 0))
 }
 

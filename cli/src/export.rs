@@ -42,7 +42,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     let (run_dir, timeout) = (run_dir.clone(), args.timeout);
     let latencies = Arc::new(Mutex::new(Latencies::default()));
     bellwire_scrape::serve(listener, move || {
-        let asker = StatsQuery { run_dir: &run_dir, timeout, method: None };
+        let asker = StatsQuery { run_dir: &run_dir, timeout, version: None };
         // A run dir that does not exist yet has no providers.
         let providers = asker.all().unwrap_or_default();
         let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner).update(&providers);

@@ -142,7 +142,7 @@ impl Endpoint {
             Liveness::Activated => ("activated", None),
             Liveness::Unknown => ("unknown", None),
         };
-        let asker = StatsQuery { run_dir, timeout: TIMEOUT, method: None };
+        let asker = StatsQuery { run_dir, timeout: TIMEOUT, version: None };
         let provider = matches!(info.liveness, Liveness::Alive(_)).then(|| asker.one(info.service));
         let stats = provider.as_ref().and_then(|provider| provider.stats());
         let owner = info.owner;

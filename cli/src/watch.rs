@@ -44,9 +44,9 @@ pub(crate) struct Watch {
     pub(crate) hex: bool,
     #[command(flatten)]
     pub(crate) output: Output,
-    /// The method number of the service
+    /// The version of the service
     #[arg(long, default_value_t = 1, value_name = "N")]
-    pub(crate) method: u32,
+    pub(crate) service_version: u32,
 }
 
 /// The time after which the reason for a missing session is printed.
@@ -55,7 +55,7 @@ const REASON_DELAY: Duration = Duration::from_millis(100);
 pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let start = if args.oldest { StartAt::Oldest } else { StartAt::Now };
-    let contract = Contract::new(args.service).method(args.method);
+    let contract = Contract::new(args.service).version(args.service_version);
     let mut subscriber = Subscriber::with_contract(run_dir, contract, start, config::client());
     let canceller = subscriber
         .canceller()

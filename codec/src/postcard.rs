@@ -10,7 +10,7 @@ use crate::bounded::Limits;
 
 /// A value of any type of serde, in the format of the crate `postcard`, which has no field names: both ends need the same type.
 ///
-/// It is for programs in Rust that are built together. Change `METHOD` when the type changes, or declare a
+/// It is for programs in Rust that are built together. Change `VERSION` when the type changes, or declare a
 /// [`SCHEMA`](bellwire::Service::SCHEMA). A value is refused that
 ///
 /// - goes deeper than 128 sequences, maps, options, structs and enums,

@@ -5,7 +5,7 @@ use prost::Name;
 
 /// A message of Protocol Buffers, of which the `.proto` is the schema in every language.
 ///
-/// A field may be added without a new `METHOD`: an end that does not know it skips it, and an end that misses it reads its
+/// A field may be added without a new `VERSION`: an end that does not know it skips it, and an end that misses it reads its
 /// default. `prost` drops the fields that it does not know, so pass on the bytes, not a decoded message, where they must
 /// survive.
 ///

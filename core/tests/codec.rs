@@ -58,12 +58,13 @@ fn hello() -> impl Strategy<Value = Message> {
     let versions = (0..=1_u16, 1..=u16::MAX).prop_map(|(min, max)| Versions { min, max });
     let rest = (any::<[u64; 2]>(), name(), any::<u32>(), any::<[u8; 16]>(), sizes());
     (versions, rest, doorbell(), any::<bool>()).prop_map(|(versions, rest, doorbell, rings)| {
-        let ([features, schema], service, method, token, (lane, least_lane, limits)) = rest;
+        let ([features, schema], service, service_version, token, (lane, least_lane, limits)) =
+            rest;
         Message::Hello(Hello {
             versions,
             features,
             service,
-            method,
+            service_version,
             token,
             lane,
             least_lane,

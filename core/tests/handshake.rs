@@ -7,7 +7,7 @@ use bellwire_core::handshake::{
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     Attach, Attachment, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
-    SAMPLES, STATS_METHOD, Versions, Welcome,
+    SAMPLES, STATS_VERSION, Versions, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits};
 
@@ -24,7 +24,7 @@ fn hello() -> Hello {
         versions: PROTOCOL,
         features: 0,
         service: "cgroups-snapshot".parse().unwrap(),
-        method: 2,
+        service_version: 2,
         token: [9; 16],
         lane: Geometry::new(8192).unwrap(),
         least_lane: Geometry::new(4096).unwrap(),
@@ -39,7 +39,7 @@ fn admission() -> Admission {
     let token = Some([9; 16]);
     Admission {
         service: hello().service,
-        method: 2,
+        service_version: 2,
         token,
         limits: limits(1 << 16),
         features: SAMPLES,
@@ -282,7 +282,7 @@ fn ends_with_different_types_find_out_whichever_end_checks() {
     // Counters have nothing to do with the service's types.
     let mut server =
         ServerHandshake::new(Admission { schema: 8, ..admission() }, Instant::default());
-    let hello = Hello { schema: 7, method: STATS_METHOD, ..hello() };
+    let hello = Hello { schema: 7, service_version: STATS_VERSION, ..hello() };
     to_server(&mut server, &Message::Hello(hello), 0).unwrap();
     assert_eq!(server.welcome(offer()).unwrap().schema, 0);
 }

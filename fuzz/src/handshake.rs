@@ -138,7 +138,7 @@ fn assert_agreed(welcome: &Welcome, hello: &Hello, fds: usize) {
 fn fits(admission: &Admission, hello: &Hello) -> bool {
     let limits = &admission.limits;
     hello.service == admission.service
-        && hello.method == admission.method
+        && hello.service_version == admission.service_version
         && admission.token.is_none_or(|token| token == hello.token)
         && (admission.schema == hello.schema || admission.schema == 0 || hello.schema == 0)
         && hello.lane <= limits.max_lane
@@ -157,10 +157,10 @@ const DEFAULT_TERMS: SessionTerms = SessionTerms {
 };
 
 fn admission(script: &Script<'_>) -> Admission {
-    let [method, token, ..] = script.array::<4>();
+    let [service_version, token, ..] = script.array::<4>();
     Admission {
         service: NAME,
-        method: u32::from(method % 4),
+        service_version: u32::from(service_version % 4),
         token: (token % 4 != 0).then_some([token % 4; 16]),
         limits: limits(script),
         features: 1,
@@ -169,13 +169,13 @@ fn admission(script: &Script<'_>) -> Admission {
 }
 
 fn hello(script: &Script<'_>) -> Hello {
-    let [method, token, doorbell, eventfd] = script.array();
+    let [service_version, token, doorbell, eventfd] = script.array();
     let lane = size(script);
     Hello {
         versions: PROTOCOL,
         features: script.byte().into(),
         service: NAME,
-        method: u32::from(method % 4),
+        service_version: u32::from(service_version % 4),
         token: [token % 4; 16],
         lane,
         least_lane: size(script).min(lane),

@@ -47,7 +47,7 @@ var scenarios = []struct{ name, what string }{
 	{"cancel", "a cancelled request"},
 	{"deadlines", "a deadline that passes"},
 	{"fingerprint", "fingerprints that differ"},
-	{"method", "a method that the provider does not serve"},
+	{"version", "a version that the provider does not serve"},
 }
 
 const (

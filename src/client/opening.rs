@@ -107,8 +107,8 @@ impl<S: Service> Client<S> {
 
     /// Connects to the provider and sends it the first message.
     pub(super) fn dial(&self, until: Instant) -> Result<Connecting, ConnectError> {
-        let Contract { service, method, schema, .. } = self.contract;
-        Connecting::start(&self.run_dir, service, (method, schema), &self.config, until)
+        let Contract { service, version, schema, .. } = self.contract;
+        Connecting::start(&self.run_dir, service, (version, schema), &self.config, until)
     }
 
     /// Takes note of how a step went, which was taken at `now`.

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::wire::STATS_VERSION;
 #[cfg(feature = "netipc")]
 use bellwire_netipc::{method::Method, server::Translation};
 
@@ -257,7 +257,7 @@ impl ServerBuilder {
     }
 
     fn serve_by<S: Service>(&mut self, handler: Handler) -> Result<&mut Self, ServeError> {
-        const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
+        const { assert!(S::VERSION != STATS_VERSION, "this version asks any server for its counters") };
         self.serve_contract(&Contract::of::<S>(), handler)?;
         #[cfg(feature = "netipc")]
         self.enable_netipc(S::netipc().map(Method::Calls))?;
@@ -386,7 +386,7 @@ impl ServerBuilder {
     /// once, and `handler` makes its handler.
     fn open(
         &mut self,
-        &Contract { service, method, schema, .. }: &Contract,
+        &Contract { service, version, schema, .. }: &Contract,
         passed: u64,
         handler: impl FnOnce(&Arc<Publication>) -> Result<Handler, ServeError>,
     ) -> Result<Arc<Publication>, ServeError> {
@@ -416,7 +416,7 @@ impl ServerBuilder {
         let limits = limits_for(passed, self.quotas.bound(self.config.lane.limits));
         let admission = bellwire_core::handshake::Admission {
             service,
-            method,
+            service_version: version,
             token,
             limits,
             features,

@@ -3,7 +3,7 @@
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, SessionTerms};
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{
-    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
+    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_VERSION, Welcome,
 };
 use bellwire_core::{Instant, ServiceName};
 use bellwire_probes as probes;
@@ -325,7 +325,7 @@ impl PendingHandshake {
         let session = trace::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = ServerTrace::new(session, welcome.features & SAMPLES != 0);
-        let (service, is_stats_client) = (hello.service, hello.method == STATS_METHOD);
+        let (service, is_stats_client) = (hello.service, hello.service_version == STATS_VERSION);
         Progress::Admitted(Box::new(Admitted {
             link,
             lanes,

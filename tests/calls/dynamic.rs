@@ -13,7 +13,7 @@ struct Sum;
 
 impl Service for Sum {
     const NAME: &'static str = "sum";
-    const METHOD: u32 = 7;
+    const VERSION: u32 = 7;
     const SCHEMA: u64 = bellwire::schema("Vec<u8> -> u64");
     type Request = Vec<u8>;
     type Response = u64;
@@ -25,7 +25,7 @@ fn sum(bytes: &[u8]) -> u64 {
 
 #[test]
 fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
-    let contract = Contract::new("sum".parse().unwrap()).method(7).schema(Sum::SCHEMA);
+    let contract = Contract::new("sum".parse().unwrap()).version(7).schema(Sum::SCHEMA);
     assert_eq!(contract, Contract::of::<Sum>());
     let typed = |dir: &Dir| provide::<Sum>(&dir.run_dir, |_, bytes| Ok(sum(&bytes))).into_inner();
     let dynamic = |dir: &Dir| {
@@ -62,7 +62,7 @@ fn a_service_known_at_run_time_is_the_one_known_when_compiled() {
             let sums: Vec<_> = batch.map(Result::unwrap).collect();
             assert_eq!(sums, [sum(&bytes), 1]);
         }
-        let other = contract.method(8);
+        let other = contract.version(8);
         let mut client = Client::<Dynamic>::with_contract(&dir.run_dir, other, client_config());
         assert_eq!(client.connect().unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(client.service().as_str(), "sum");
@@ -157,6 +157,6 @@ fn snapshots_known_at_run_time() {
 
 #[test]
 #[should_panic(expected = "asks any server for its counters")]
-fn the_method_of_counters_is_no_service() {
-    let _ = Contract::new("sum".parse().unwrap()).method(u32::MAX);
+fn the_version_of_counters_is_no_service() {
+    let _ = Contract::new("sum".parse().unwrap()).version(u32::MAX);
 }

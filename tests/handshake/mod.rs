@@ -19,7 +19,7 @@ fn hello() -> Hello {
         versions: PROTOCOL,
         features: 0,
         service: Client::<Echo>::SERVICE,
-        method: Echo::METHOD,
+        service_version: Echo::VERSION,
         token: [0; 16],
         lane: Geometry::DEFAULT,
         least_lane: Geometry::DEFAULT,

@@ -23,7 +23,7 @@ struct Newer;
 
 impl bellwire::Service for Newer {
     const NAME: &'static str = <Logged as bellwire::Service>::NAME;
-    const METHOD: u32 = 7;
+    const VERSION: u32 = 7;
     type Request = u64;
     type Response = u64;
 }

@@ -177,11 +177,11 @@ fn a_reader_of_before_understands_a_report_of_now() {
 }
 
 #[test]
-fn a_method_that_is_not_served_is_refused_as_ever() {
+fn a_version_that_is_not_served_is_refused_as_ever() {
     struct Newer;
     impl Service for Newer {
         const NAME: &'static str = Echo::NAME;
-        const METHOD: u32 = 7;
+        const VERSION: u32 = 7;
         type Request = ();
         type Response = ();
     }

@@ -27,7 +27,7 @@ int main(void)
         FAILS(BW_E_INVALID, bw_client_new(NULL, &bad, NULL, &client, &error));
     }
     bad = contract;
-    bad.method = UINT32_MAX;
+    bad.version = UINT32_MAX;
     FAILS(BW_E_INVALID, bw_client_new(NULL, &bad, NULL, &client, &error));
     bad = contract;
     bad.flags = 2;

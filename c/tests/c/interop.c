@@ -88,10 +88,10 @@ static void serve(void)
     }
 }
 
-static bw_client *client_of(const char *service, uint32_t method, uint64_t schema)
+static bw_client *client_of(const char *service, uint32_t version, uint64_t schema)
 {
     bw_client *client = NULL;
-    bw_contract contract = BW_CONTRACT(service, method);
+    bw_contract contract = BW_CONTRACT(service, version);
     contract.schema = schema;
     OK(bw_client_new(NULL, &contract, &config, &client, &error));
     return client;
@@ -222,7 +222,7 @@ static void fingerprint(bw_client *client)
     bw_client_free(wrong);
 }
 
-static void method(bw_client *client)
+static void version(bw_client *client)
 {
     bw_bytes answer;
     bw_client *other = client_of(echo_service, 9, 0);
@@ -326,7 +326,7 @@ int main(int argc, char **argv)
     } scenarios[] = {
         { "calls", calls },         { "pipeline", pipeline },       { "batches", batches }, { "posts", posts },
         { "events", events },       { "snapshots", snapshots },     { "resize", resize },   { "cancel", cancel },
-        { "deadlines", deadlines }, { "fingerprint", fingerprint }, { "method", method },   { "restart", restart },
+        { "deadlines", deadlines }, { "fingerprint", fingerprint }, { "version", version }, { "restart", restart },
         { "forever", forever },     { "vectors", vectors },
         { "largest", largest },
     };

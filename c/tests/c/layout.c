@@ -17,7 +17,7 @@ OFFSET(bw_error, executed, 13);
 OFFSET(bw_error, handler_code, 16);
 OFFSET(bw_error, message, 20);
 SIZE(bw_contract, 32);
-OFFSET(bw_contract, method, 16);
+OFFSET(bw_contract, version, 16);
 OFFSET(bw_contract, schema, 24);
 SIZE(bw_client_config, 72);
 OFFSET(bw_client_config, token, 48);

@@ -26,9 +26,9 @@ pub(crate) struct Call {
     /// The service's name: a-z, 0-9 and -
     #[arg(value_name = "SERVICE")]
     pub(crate) service: ServiceName,
-    /// The service's method number
+    /// The version of the service
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
-    pub(crate) method: u32,
+    pub(crate) service_version: u32,
     /// Schema text of both types; its hash must match the provider's fingerprint [default: no check]
     #[arg(long, value_name = "TEXT")]
     pub(crate) schema: Option<String>,

@@ -19,7 +19,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Call) -> Result<Exit, Failure> {
     let request = request(args, method.as_ref())?;
     let described = args.schema.clone().or_else(|| method.as_ref().map(Method::schema));
     let contract = Contract::new(args.service)
-        .method(args.method)
+        .version(args.service_version)
         .schema(described.map_or(0, |description| schema(&description)));
     let config = config::client().timeout(args.timeout);
     let answer = Client::<Dynamic>::with_contract(run_dir, contract, config).call(&request)?;

@@ -26,7 +26,7 @@ pub(super) fn snapshot(
         (Some(file), Some(name)) => Some(proto::message(file, name)?),
         _ => None,
     };
-    let contract = Contract::new(service).method(args.method);
+    let contract = Contract::new(service).version(args.service_version);
     let mut cache = SnapshotCache::<Dynamic>::with_contract(run_dir, contract, config::client());
     let timeout = args.timeout.unwrap_or(DEFAULT_TIMEOUT);
     if !wait_for_first(&mut cache, timeout)? {

@@ -45,9 +45,9 @@ pub(crate) struct Get {
     /// Print only cgroups of this orchestrator; can be repeated
     #[arg(long, value_name = "WHO", value_parser = orchestrator())]
     pub(crate) orchestrator: Vec<Orchestrator>,
-    /// Method number (other services only)
+    /// Version of the service (other services only)
     #[arg(long, default_value_t = 1, value_name = "N")]
-    pub(crate) method: u32,
+    pub(crate) service_version: u32,
     /// Print hexadecimal digits, not text (other services only)
     #[arg(long)]
     pub(crate) hex: bool,

@@ -15,7 +15,7 @@ Exit code 0 if all tries were answered, 1 if some were, otherwise that of the la
 Examples:
   bellwire ping cgroups-snapshot
   bellwire ping cgroups-snapshot -c 1000 -i 0s
-  bellwire ping my-service --method 7
+  bellwire ping my-service --service-version 7
   bellwire ping cgroups-snapshot -o json | jq -s 'map(.nanos) | max'")]
 pub(crate) struct Ping {
     /// The service's name: a-z, 0-9 and -
@@ -30,9 +30,9 @@ pub(crate) struct Ping {
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
-    /// Measure handshakes with this method number, even if the service is known
+    /// Measure handshakes with this version of the service, even if the service is known
     #[arg(long, value_name = "N")]
-    pub(crate) method: Option<u32>,
+    pub(crate) service_version: Option<u32>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -13,7 +13,7 @@ struct Fetch;
 
 impl Service for Fetch {
     const NAME: &'static str = CgroupsSnapshot::NAME;
-    const METHOD: u32 = CgroupsSnapshot::METHOD;
+    const VERSION: u32 = CgroupsSnapshot::VERSION;
     const IDEMPOTENT: bool = true;
     type Request = ();
     type Response = Payload;
@@ -45,9 +45,9 @@ pub(super) fn known(
     None
 }
 
-/// Returns the method number of a service; 1 if this command does not know it.
-pub(crate) fn method_of(service: ServiceName) -> u32 {
-    if service == Client::<Fetch>::SERVICE { Fetch::METHOD } else { 1 }
+/// Returns the version of a service; 1 if this command does not know it.
+pub(crate) fn version_of(service: ServiceName) -> u32 {
+    if service == Client::<Fetch>::SERVICE { Fetch::VERSION } else { 1 }
 }
 
 /// Calls on the session of the last call, if it still exists.

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, span};
 use crate::stop::Stop;
 use args::Ping;
-pub(crate) use call::method_of;
+pub(crate) use call::version_of;
 use tally::Tally;
 
 /// The result of one try.
@@ -43,7 +43,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         .connect_timeout(args.timeout)
         // Each ping is a separate try.
         .backoff(Backoff::default().initial(Duration::ZERO).max(Duration::ZERO));
-    let calls = match args.method {
+    let calls = match args.service_version {
         Some(_) => None,
         None => call::known(args.service, run_dir, &config),
     };
@@ -108,25 +108,25 @@ fn report(
 
 /// Measures one handshake per try.
 fn handshakes<'a>(run_dir: &'a RunDir, args: &'a Ping, config: &'a ClientConfig) -> Way<'a> {
-    let method = args.method.unwrap_or_else(|| method_of(args.service));
+    let version = args.service_version.unwrap_or_else(|| version_of(args.service));
     let what =
-        format!("one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}");
-    let once = move || handshake(run_dir, args, method, config);
+        format!("one handshake each (connect, HELLO, WELCOME, ATTACH, READY), version {version}");
+    let once = move || handshake(run_dir, args, version, config);
     Way { what, unit: "handshakes", once: Box::new(once) }
 }
 
 fn handshake(
     run_dir: &RunDir,
     args: &Ping,
-    method: u32,
+    version: u32,
     config: &ClientConfig,
 ) -> Result<Pong, Failure> {
-    let probe = probe(run_dir, args.service, method, config)
+    let probe = probe(run_dir, args.service, version, config)
         .map_err(|error| unanswered(run_dir, args, &error))?;
     let by = probe.pid.map_or(String::new(), |pid| format!(" by process {pid}"));
     let (word, note) = match probe.refused {
         None => ("  welcomed", by),
-        // The provider serves another method: it is there, and it answered.
+        // The provider serves another version: it is there, and it answered.
         Some((RefuseCode::Service, reason)) => ("  refused", format!("{by}: {reason}")),
         Some((code, reason)) => {
             return Err(Failure::new(Exit::Refused, format!("refused{by} ({code:?}): {reason}")));

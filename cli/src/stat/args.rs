@@ -36,9 +36,9 @@ pub(crate) struct Stat {
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
-    /// Query this method number of the service, instead of the counters
+    /// Query this version of the service, instead of the counters
     #[arg(long, value_name = "N", conflicts_with = "watch")]
-    pub(crate) method: Option<u32>,
+    pub(crate) service_version: Option<u32>,
 }
 
 /// How to print counters.

@@ -72,7 +72,7 @@ struct Incidents {
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
-    let asker = StatsQuery { run_dir, timeout: args.timeout, method: args.method };
+    let asker = StatsQuery { run_dir, timeout: args.timeout, version: args.service_version };
     if args.watch {
         return watch::run(&asker, args);
     }

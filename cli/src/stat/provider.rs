@@ -26,7 +26,7 @@ pub(crate) struct Provider {
 /// A service's answer.
 pub(crate) enum QueryResult {
     Open,
-    /// The provider is alive and refused, possibly only because of the method.
+    /// The provider is alive and refused, possibly only because of the version.
     Refused(RefuseCode, Box<str>),
     Absent,
     /// There was no valid answer.
@@ -37,8 +37,8 @@ pub(crate) enum QueryResult {
 pub(crate) struct StatsQuery<'a> {
     pub(crate) run_dir: &'a RunDir,
     pub(crate) timeout: Duration,
-    /// Opens a session for this method instead of asking for counters.
-    pub(crate) method: Option<u32>,
+    /// Opens a session for this version instead of asking for counters.
+    pub(crate) version: Option<u32>,
 }
 
 impl StatsQuery<'_> {
@@ -53,8 +53,8 @@ impl StatsQuery<'_> {
 
     pub(crate) fn one(&self, service: ServiceName) -> Provider {
         let config = config::client().timeout(self.timeout).connect_timeout(self.timeout);
-        if let Some(method) = self.method {
-            return Provider::probed(service, probe(self.run_dir, service, method, &config));
+        if let Some(version) = self.version {
+            return Provider::probed(service, probe(self.run_dir, service, version, &config));
         }
         match StatsClient::open(self.run_dir, service, &config) {
             Ok(mut client) => {
@@ -63,8 +63,8 @@ impl StatsQuery<'_> {
             }
             // The provider may be too old for the request; its identity is reported anyway.
             Err(ConnectError::Refused { .. }) => {
-                let method = ping::method_of(service);
-                Provider::probed(service, probe(self.run_dir, service, method, &config))
+                let version = ping::version_of(service);
+                Provider::probed(service, probe(self.run_dir, service, version, &config))
             }
             Err(error) => Provider::none(service, (&error).into()),
         }
@@ -107,8 +107,8 @@ impl Provider {
             .find_map(|(service, stats)| (service == self.service).then_some(stats))
     }
 
-    /// Returns the exit status. A refusal because of the method alone counts as an answer: the provider is there and serves
-    /// clients that know its method.
+    /// Returns the exit status. A refusal because of the version alone counts as an answer: the provider is there and serves
+    /// clients that know its version.
     pub(crate) fn verdict(&self) -> Exit {
         match &self.result {
             QueryResult::Open | QueryResult::Refused(RefuseCode::Service, _) => Exit::Ok,

@@ -7,7 +7,7 @@ use bellwire::{Contract, HandlerError, Payload, RunDir, Server, schema};
 use crate::support::Place;
 
 #[derive(bellwire::Service)]
-#[service(name = "increment", method = 3, request = u64, response = u64)]
+#[service(name = "increment", version = 3, request = u64, response = u64)]
 struct Increment;
 
 #[derive(bellwire::Service)]
@@ -50,8 +50,12 @@ fn bytes_and_text_go_to_any_service_and_answers_are_printed() {
         ended.stdout
     };
     let number = "29 000000 00000000";
-    assert_eq!(printed(&["increment", "--method", "3", "--hex", number]), "2a00000000000000\n");
-    let described = ["increment", "--method", "3", "--hex", number, "--schema", "u64 -> u64"];
+    assert_eq!(
+        printed(&["increment", "--service-version", "3", "--hex", number]),
+        "2a00000000000000\n"
+    );
+    let described =
+        ["increment", "--service-version", "3", "--hex", number, "--schema", "u64 -> u64"];
     assert_eq!(printed(&described), "2a00000000000000\n");
     assert_eq!(printed(&["shout", "--text", "bell"]), "BELL\n");
     assert_eq!(printed(&["shout", "--text", "bell", "--raw"]), "BELL");
@@ -90,9 +94,10 @@ fn each_failure_has_its_exit_code() {
     let place = Place::new();
     place.exits(3, &["call", "shout", "--text", "bell"]);
     let _server = provider(&place);
-    let other = place.run(&["call", "increment", "--method", "3", "--schema", "[u8;8] -> u64"]);
+    let other =
+        place.run(&["call", "increment", "--service-version", "3", "--schema", "[u8;8] -> u64"]);
     assert_eq!(other.status, Some(4), "{other:?}");
-    place.exits(6, &["call", "increment", "--method", "3", "--hex", "29"]);
+    place.exits(6, &["call", "increment", "--service-version", "3", "--hex", "29"]);
     let failed = place.exits(6, &["call", "disks", "--text", "sda"]);
     assert!(failed.stderr.contains("no such name"), "{failed:?}");
     place.exits(2, &["call", "shout", "--hex", "2"]);

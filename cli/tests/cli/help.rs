@@ -57,7 +57,7 @@ fn an_invalid_command_line_exits_with_2_and_the_reason() {
         (&["demo", "--seconds", "0"], "1..="),
         (&["get", "cgroups", "--orchestrator", "nobody"], "systemd"),
         (&["export"], "--listen"),
-        (&["stat", "--method", "3", "--watch"], "cannot be used with"),
+        (&["stat", "--service-version", "3", "--watch"], "cannot be used with"),
     ] {
         let ended = place.run(args);
         assert_eq!(ended.status, Some(2), "{args:?}");

@@ -34,10 +34,11 @@ fn any_service_is_measured_by_handshakes() {
     let refused = place.run(&["ping", "foreign", "-c", "2", "-i", "0s"]);
     assert_eq!(refused.status, Some(0), "a refusal answers: {refused:?}");
     assert!(refused.stdout.contains("one handshake each"), "{refused:?}");
-    assert!(refused.stdout.contains("method 42 of foreign"), "{refused:?}");
+    assert!(refused.stdout.contains("version 42 of foreign"), "{refused:?}");
     assert!(refused.stdout.contains("2 handshakes, 2 answered"), "{refused:?}");
 
-    let welcomed = place.exits(0, &["ping", "foreign", "--method", "42", "-c", "2", "-i", "0s"]);
+    let welcomed =
+        place.exits(0, &["ping", "foreign", "--service-version", "42", "-c", "2", "-i", "0s"]);
     let by = format!("welcomed by process {}", std::process::id());
     assert!(welcomed.stdout.contains(&by), "{welcomed:?}");
 
@@ -63,7 +64,7 @@ fn a_provider_that_does_not_answer_is_a_deadline() {
     let ended = place.run(&["ping", "foreign", "-c", "1", "--timeout", "50ms"]);
     assert_eq!(ended.status, Some(3), "another service is absent still: {ended:?}");
     let args = ["ping", "cgroups-snapshot", "-c", "1", "--timeout", "50ms"];
-    for args in [&args[..], &[&args[..], &["--method", "1"]].concat()] {
+    for args in [&args[..], &[&args[..], &["--service-version", "1"]].concat()] {
         place.exits(5, args);
     }
     provider.signal(Signal::Cont);

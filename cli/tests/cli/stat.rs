@@ -38,15 +38,17 @@ fn each_service_is_listed_with_its_generation_and_lanes() {
     assert_eq!((&stats["answered"], &stats["errors"]), (&5.into(), &2.into()), "{foreign:#}");
     assert_eq!((&server["pid"], &server["workers"]), (&pid.into(), &0.into()), "{foreign:#}");
     assert!(server["total"]["accepted"].as_u64() >= Some(5), "{foreign:#}");
-    // Of a method, a session is opened, or the provider says which one it would have liked.
-    let asked = place.run(&["stat", "foreign", "--method", "42", "--format", "json"]).json();
+    // Of a version, a session is opened, or the provider says which one it would have liked.
+    let asked =
+        place.run(&["stat", "foreign", "--service-version", "42", "--format", "json"]).json();
     let asked = &asked["services"][0];
     assert_eq!((&asked["state"], &asked["generation"]), (&"open".into(), &0.into()));
     assert!(asked["stats"].is_null());
-    let refused = place.run(&["stat", "foreign", "--method", "7", "--format", "json"]).json();
+    let refused =
+        place.run(&["stat", "foreign", "--service-version", "7", "--format", "json"]).json();
     let refused = &refused["services"][0];
     assert_eq!((&refused["state"], &refused["pid"]), (&"refused".into(), &pid.into()));
-    assert!(refused["why"].as_str().unwrap().contains("method 42"), "{refused:#}");
+    assert!(refused["why"].as_str().unwrap().contains("version 42"), "{refused:#}");
     assert_eq!(server_of.stop().poisoned, 0);
 }
 

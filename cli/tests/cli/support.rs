@@ -52,7 +52,7 @@ pub(crate) struct Running {
 
 /// A service that the command does not know, served by [`Place::foreign`].
 #[derive(bellwire::Service)]
-#[service(name = "foreign", method = 42, request = u64, response = u64)]
+#[service(name = "foreign", version = 42, request = u64, response = u64)]
 pub(crate) struct Foreign;
 
 /// Two tokens.

@@ -51,8 +51,8 @@ fn watch_waits_for_an_absent_provider_and_reports_it() {
     let (_server, publisher) = provider(&place);
     send(&publisher, &[b"first"]);
     watch.stdout_until("first");
-    let mut refused = place.start(&["watch", "news", "--method", "77"]);
-    refused.stderr_until("not method 77");
+    let mut refused = place.start(&["watch", "news", "--service-version", "77"]);
+    refused.stderr_until("not version 77");
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn a_late_refusal_is_reported() {
     let Some(place) = Place::with_shell() else { return };
     let mut provider = place.provider();
     provider.signal(Signal::Stop);
-    let mut watch = place.start(&["watch", "cgroups-snapshot", "--method", "77"]);
+    let mut watch = place.start(&["watch", "cgroups-snapshot", "--service-version", "77"]);
     // It looks after 100 ms, while the provider is stopped.
     std::thread::sleep(std::time::Duration::from_millis(400));
     provider.signal(Signal::Cont);
-    watch.stderr_until("not method 77");
+    watch.stderr_until("not version 77");
     assert!(provider.end_by(Signal::Term).success());
 }
 
@@ -92,5 +92,5 @@ fn an_absent_provider_and_a_timeout_have_their_exit_codes() {
     assert!(absent.stderr.contains("nobody provides news"), "{absent:?}");
     let (_server, _publisher) = provider(&place);
     place.exits(5, &["watch", "news", "--timeout", "300ms"]);
-    place.exits(4, &["watch", "news", "--method", "2", "--timeout", "300ms"]);
+    place.exits(4, &["watch", "news", "--service-version", "2", "--timeout", "300ms"]);
 }

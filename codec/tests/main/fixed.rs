@@ -156,7 +156,7 @@ fn a_fingerprint_is_the_hash_of_the_text_of_both_types() {
     use bellwire::{Service, schema};
 
     #[derive(bellwire::Service)]
-    #[service(name = "disks", method = 3, request = Counters, response = Vec<Disk>)]
+    #[service(name = "disks", version = 3, request = Counters, response = Vec<Disk>)]
     struct Disks;
 
     let text = "{is_rotational:bool,state:u16{idle=1,not_ready=700},counters:[u64;12],load:f32,\
@@ -164,7 +164,7 @@ fn a_fingerprint_is_the_hash_of_the_text_of_both_types() {
                 [{name:str,reads:u64,serial:[u8],partitions:[{start:u32,name:str}],label:?str}]";
     assert_eq!(format!("{} -> {}", Counters::TYPE, <Vec<Disk>>::TYPE), text);
     assert_eq!(Disks::SCHEMA, schema(text));
-    assert_eq!((Disks::METHOD, Disks::IDEMPOTENT), (3, false));
+    assert_eq!((Disks::VERSION, Disks::IDEMPOTENT), (3, false));
 
     #[derive(Message)]
     #[repr(i64)]

@@ -42,7 +42,7 @@ fn structs_go_alone_and_in_batches_and_a_malformed_item_fails_alone() {
     wrong[2] = 99;
     let error = session.raw().call(&wrong).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Malformed);
-    assert!(error.to_string().contains("METHOD"), "{error}");
+    assert!(error.to_string().contains("VERSION"), "{error}");
     let answer = Client::<Single>::new(&run_dir).call(&9).unwrap();
     assert_eq!(answer, Disk { reads: 9, ..disk() });
     assert_eq!(counters().state, State::NotReady);
@@ -51,7 +51,7 @@ fn structs_go_alone_and_in_batches_and_a_malformed_item_fails_alone() {
 }
 
 #[test]
-fn types_that_differ_under_one_method_open_no_session() {
+fn types_that_differ_under_one_version_open_no_session() {
     #[derive(bellwire::Service)]
     #[service(name = "same", request = u64, response = u64)]
     struct Number;

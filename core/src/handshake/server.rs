@@ -5,7 +5,7 @@ use subtle::ConstantTimeEq;
 use super::{HandshakeError, descriptors, differs};
 use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
-    STATS_METHOD, Welcome,
+    STATS_VERSION, Welcome,
 };
 use crate::{Geometry, Instant, Limits, ServiceName};
 
@@ -17,8 +17,8 @@ const NO_TOKEN: [u8; 16] = [0; 16];
 pub struct Admission {
     /// The service of this endpoint.
     pub service: ServiceName,
-    /// Its method number.
-    pub method: u32,
+    /// The version of its types.
+    pub service_version: u32,
     /// The token that clients must have; `None` admits any.
     pub token: Option<[u8; 16]>,
     /// The server's limits.
@@ -139,7 +139,7 @@ impl ServerHandshake {
             limits: self.admission.limits,
             doorbell,
             max_batch: terms.max_batch,
-            schema: if hello.method == STATS_METHOD { 0 } else { self.admission.schema },
+            schema: if hello.service_version == STATS_VERSION { 0 } else { self.admission.schema },
         };
         self.state = State::AwaitAttach(hello, welcome);
         Some(welcome)
@@ -154,15 +154,16 @@ impl ServerHandshake {
 
     fn check(&self, hello: &Hello) -> Result<(), Rejection> {
         let ours = &self.admission;
-        let is_served = hello.method == ours.method || hello.method == STATS_METHOD;
+        let is_served =
+            hello.service_version == ours.service_version || hello.service_version == STATS_VERSION;
         if hello.service != ours.service || !is_served {
             let reason = format!(
-                "this endpoint serves method {} of {}, not method {} of {}: check the client's version and run dir",
-                ours.method, ours.service, hello.method, hello.service
+                "this endpoint serves version {} of {}, not version {} of {}: check the client's version and run dir",
+                ours.service_version, ours.service, hello.service_version, hello.service
             );
             return Err(terms("service", RefuseCode::Service, &reason));
         }
-        if hello.method != STATS_METHOD {
+        if hello.service_version != STATS_VERSION {
             if let Some(error) = differs(ours.schema, hello.schema) {
                 return Err(reject(RefuseCode::Schema, error));
             }

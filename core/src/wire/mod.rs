@@ -17,7 +17,7 @@ pub use broadcast::{
 };
 pub use control::{
     Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL,
-    Ready, Refuse, RefuseCode, STATS_METHOD, Versions, Welcome,
+    Ready, Refuse, RefuseCode, STATS_VERSION, Versions, Welcome,
 };
 pub use counters::{COUNTERS_AT, COUNTERS_LAYOUT, Counter, LATENCY_AT, LATENCY_BUCKETS, Latency};
 pub use page::{

@@ -33,7 +33,7 @@ var scenarios = map[string]func(context.Context, []bellwire.Option) error{
 	"calls": onEcho(interopCalls), "largest": onEcho(interopLargest), "pipeline": onEcho(interopPipeline),
 	"batches": onEcho(interopBatches), "posts": onEcho(interopPosts), "resize": onEcho(interopResize),
 	"cancel": onEcho(interopCancel), "deadlines": onEcho(interopDeadlines), "forever": onEcho(interopForever),
-	"fingerprint": interopFingerprint, "method": interopMethod, "vectors": interopVectors,
+	"fingerprint": interopFingerprint, "version": interopVersion, "vectors": interopVectors,
 	"snapshots": interopSnapshots, "events": interopEvents, "restart": interopRestart,
 }
 
@@ -313,10 +313,10 @@ func interopFingerprint(ctx context.Context, list []bellwire.Option) error {
 	return expect(errors.As(err, &refused) && refused.Code == bellwire.RefusedSchema, fmt.Sprint("other types: ", err))
 }
 
-func interopMethod(ctx context.Context, list []bellwire.Option) error {
-	_, err := bellwire.Dial(ctx, bellwire.RunDir(), echoService, append(list, bellwire.Method(9))...)
+func interopVersion(ctx context.Context, list []bellwire.Option) error {
+	_, err := bellwire.Dial(ctx, bellwire.RunDir(), echoService, append(list, bellwire.ServiceVersion(9))...)
 	var refused *bellwire.Refused
-	return expect(errors.As(err, &refused) && refused.Code == bellwire.RefusedService, fmt.Sprint("another method: ", err))
+	return expect(errors.As(err, &refused) && refused.Code == bellwire.RefusedService, fmt.Sprint("another version: ", err))
 }
 
 // interopVectors meets a provider that opens no session.

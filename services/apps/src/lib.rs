@@ -57,7 +57,7 @@ pub struct AppsLookup;
 
 impl Service for AppsLookup {
     const NAME: &'static str = "apps-lookup";
-    const METHOD: u32 = 1;
+    const VERSION: u32 = 1;
     const IDEMPOTENT: bool = true;
     /// A pid in the provider's pid namespace.
     type Request = u32;

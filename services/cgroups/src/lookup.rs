@@ -14,7 +14,7 @@ pub struct CgroupsLookup;
 
 impl Service for CgroupsLookup {
     const NAME: &'static str = "cgroups-lookup";
-    const METHOD: u32 = 1;
+    const VERSION: u32 = 1;
     const IDEMPOTENT: bool = true;
     /// An absolute path below the hierarchy's root, as in [`Cgroup::path`](super::Cgroup::path).
     type Request = String;

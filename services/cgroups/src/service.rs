@@ -25,7 +25,7 @@ pub struct CgroupsSnapshot;
 
 impl Snapshot for CgroupsSnapshot {
     const NAME: &'static str = "cgroups-snapshot";
-    const METHOD: u32 = 1;
+    const VERSION: u32 = 1;
     type Index = Index;
     type Error = Malformed;
 

@@ -63,7 +63,7 @@ pub(crate) fn hello(service: ServiceName) -> Hello {
         versions: PROTOCOL,
         features: 0,
         service,
-        method: 1,
+        service_version: 1,
         token: [0; 16],
         lane: Geometry::DEFAULT,
         least_lane: Geometry::DEFAULT,

@@ -91,7 +91,7 @@ impl Target {
             versions: PROTOCOL,
             features: 0,
             service: service(name)?,
-            method: 1,
+            service_version: 1,
             token: [0; 16],
             lane: self.lane,
             least_lane: Geometry::SMALLEST,

@@ -26,7 +26,7 @@ pub fn hello() -> Hello {
         versions: PROTOCOL,
         features: 1,
         service: SERVICE,
-        method: 1,
+        service_version: 1,
         token: TOKEN,
         lane: size(4096),
         least_lane: size(4096),
@@ -41,7 +41,7 @@ fn admission() -> Admission {
     let limits = Limits { max_lane: size(8192), ..Limits::default() };
     Admission {
         service: SERVICE,
-        method: 1,
+        service_version: 1,
         token: Some(TOKEN),
         limits,
         features: 0,
@@ -76,7 +76,7 @@ pub fn bytes_of(message: &Message, fds: u16) -> Vec<u8> {
 
 pub fn valid() -> Vec<Case> {
     let attachment = |id, generation, len| Message::Attachment(Attachment { id, generation, len });
-    let refuse = Refuse::new(RefuseCode::Service, "this endpoint serves another method");
+    let refuse = Refuse::new(RefuseCode::Service, "this endpoint serves another version");
     let messages = [
         ("hello", "server", 0, Message::Hello(hello())),
         ("hello-without-token", "server", 0, Message::Hello(Hello { token: [0; 16], ..hello() })),
@@ -141,7 +141,7 @@ pub fn bad() -> Vec<Case> {
             "Incompatible",
         ),
         of_hello("hello-versions-2-to-1", 8, &[2, 0, 1, 0], "Field version range"),
-        of_hello("hello-of-another-method", 0x0c, &[2, 0, 0, 0], "Terms service"),
+        of_hello("hello-of-another-service-version", 0x0c, &[2, 0, 0, 0], "Terms service"),
         of_hello("hello-name-in-capitals", 0x18, b"I", "Name"),
         of_hello("hello-name-with-a-zero-inside", 0x19, &[0], "Name"),
         of_hello("hello-of-another-service", 0x18, b"o", "Terms service"),

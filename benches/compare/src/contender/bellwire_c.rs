@@ -56,7 +56,7 @@ fn contract() -> bw_contract {
     bw_contract {
         size: size_of::<bw_contract>(),
         service: c"bench-c".as_ptr(),
-        method: 1,
+        version: 1,
         flags: 0,
         schema: 0,
     }

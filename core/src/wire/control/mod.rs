@@ -50,8 +50,8 @@ pub enum Doorbell {
     Socket = 3,
 }
 
-/// The method that requests a server's counters from any endpoint, instead of calling its service.
-pub const STATS_METHOD: u32 = u32::MAX;
+/// The version of a service that requests a server's counters from any endpoint, instead of calling its service.
+pub const STATS_VERSION: u32 = u32::MAX;
 
 /// The kind of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +92,7 @@ pub enum RefuseCode {
     Credentials = 2,
     /// The token differs.
     Token = 3,
-    /// This endpoint serves another service, or another method of it.
+    /// This endpoint serves another service, or another version of it.
     Service = 4,
     /// A quota is exhausted.
     Quota = 5,
@@ -115,8 +115,8 @@ pub struct Hello {
     pub features: u64,
     /// The requested service.
     pub service: ServiceName,
-    /// The method number that the client will call.
-    pub method: u32,
+    /// The version of the service's types.
+    pub service_version: u32,
     /// The value of `BELLWIRE_TOKEN` (32 hexadecimal digits) as bytes, the first byte first; zeroes when there is
     /// none.
     pub token: [u8; 16],

@@ -106,10 +106,10 @@ rows! { refused: says {
     // Whatever follows the versions is not for this server to read.
     versions_of_the_future(RefuseCode::Incompatible, "versions 1-1, the peer 2-9", &with(8, &[2, 0, 9, 0])[..40]);
     the_last_version(RefuseCode::Incompatible, "65535", &with(8, &[0xff; 4]));
-    another_service(RefuseCode::Service, "not method 1 of as-requested", &named(b"as-requested"));
+    another_service(RefuseCode::Service, "not version 1 of as-requested", &named(b"as-requested"));
     a_service_that_is_not_served(RefuseCode::Service, "not-served", &named(b"not-served"));
-    another_method(RefuseCode::Service, "method 2", &with_u32(0x0c, 2));
-    the_last_method_of_a_service(RefuseCode::Service, "method 4294967294", &with_u32(0x0c, u32::MAX - 1));
+    another_version(RefuseCode::Service, "version 2", &with_u32(0x0c, 2));
+    the_last_version_of_a_service(RefuseCode::Service, "version 4294967294", &with_u32(0x0c, u32::MAX - 1));
     a_lane_above_the_limit(RefuseCode::Quota, "134217728 bytes is above this server's limit of 67108864", &with(0x68, &(128_u32 << 20).to_le_bytes()));
 } }
 
