@@ -47,7 +47,7 @@ func (c *ringReader) checkTail() (bool, error) {
 	return c.at < tail, nil
 }
 
-// overrun goes on at Oldest, or at Latest: a reader of the newest only meets no changes, which Latest never names.
+// overrun goes on at Oldest, or at Latest: a reader of the newest only meets no deltas, which Latest never names.
 func (c *ringReader) overrun() {
 	oldest := c.mem.load(wordOldest)
 	if c.gaps || oldest <= c.at || oldest >= c.tail || oldest%headerSize != 0 || c.tail-oldest > c.size {

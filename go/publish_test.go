@@ -13,7 +13,7 @@ import (
 	"bellwire.dev/go/internal/vectors"
 )
 
-// This module tells no changes and follows none: it takes the newest snapshot as a whole.
+// This module publishes no deltas and applies none: it takes the newest snapshot as a whole.
 func TestVectorsOfBroadcastRings(t *testing.T) {
 	read := func(v vectors.Case) (taken []string, err error) {
 		ring := make(words, broadcastStart+4096)
@@ -81,8 +81,8 @@ func TestVectorsOfBroadcastRings(t *testing.T) {
 	}
 }
 
-// TestSnapshotBehindChanges looks for the newest snapshot where changes were written over it: it is passed in other memory.
-func TestSnapshotBehindChanges(t *testing.T) {
+// TestSnapshotBehindDeltas looks for the newest snapshot where deltas were written over it: it is passed in other memory.
+func TestSnapshotBehindDeltas(t *testing.T) {
 	ring := make(words, broadcastStart+4096)
 	ring.store(wordLatest, never)
 	w := ringWriter{mem: ring, size: 4096, number: 1}

@@ -84,9 +84,9 @@ impl OwnRing {
         Ok(())
     }
 
-    /// Publishes what a snapshot changes in the one before it; the snapshot follows, or is not in the ring.
-    pub(crate) fn send_change(&mut self, sequence: u64, payload: &[u8]) -> Result<(), TooLong> {
-        self.transmitter.send_change(&self.memory, sequence, payload)
+    /// Publishes the delta that leads to a snapshot; the snapshot follows, or is not in the ring.
+    pub(crate) fn send_delta(&mut self, sequence: u64, payload: &[u8]) -> Result<(), TooLong> {
+        self.transmitter.send_delta(&self.memory, sequence, payload)
     }
 
     /// Tells readers to go on in the next ring.
@@ -162,14 +162,14 @@ impl PeerRing {
         self.receiver.try_next(&self.memory, into)
     }
 
-    /// See [`Receiver::change`].
+    /// See [`Receiver::delta`].
     #[inline]
-    pub(crate) fn change(
+    pub(crate) fn delta(
         &mut self,
         sequence: u64,
         into: &mut Vec<u8>,
     ) -> Result<Received, PeerFault> {
-        self.receiver.change(&self.memory, sequence, into)
+        self.receiver.delta(&self.memory, sequence, into)
     }
 
     /// See [`Receiver::newest`].

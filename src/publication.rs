@@ -201,23 +201,18 @@ impl Publication {
         self.wake_watchers(&inner.board);
     }
 
-    /// Publishes a snapshot in the ring, and ahead of it what it changes in the one before it, if the publisher has that.
-    pub(crate) fn publish(
-        &self,
-        bytes: &[u8],
-        changes: Option<&[u8]>,
-    ) -> Result<u64, PublishError> {
+    /// Publishes a snapshot in the ring, and ahead of it its delta, if there is one.
+    pub(crate) fn publish(&self, bytes: &[u8], delta: Option<&[u8]>) -> Result<u64, PublishError> {
         self.check_home()?;
         let begun = begins();
         let mut inner = lock(&self.inner);
         let sequence = inner.generation + 1;
         inner.trace.publishes(sequence, begun);
-        let longest = bytes.len().max(changes.map_or(0, <[u8]>::len));
+        let longest = bytes.len().max(delta.map_or(0, <[u8]>::len));
         self.make_room(&mut inner, 0, longest, false)?;
         if let Some(ring) = &mut inner.ring {
-            if let Some(changes) = changes {
-                ring.send_change(sequence, changes)
-                    .map_err(|error| failed(changes.len(), error))?;
+            if let Some(delta) = delta {
+                ring.send_delta(sequence, delta).map_err(|error| failed(delta.len(), error))?;
             }
             ring.send(sequence, bytes).map_err(|error| failed(bytes.len(), error))?;
         }
@@ -228,8 +223,8 @@ impl Publication {
         Ok(sequence)
     }
 
-    /// Publishes a snapshot of `len` bytes in memory of its own, which `make` creates under a label. What it changes in the one
-    /// before it, if `make` returns that, goes into the ring.
+    /// Publishes a snapshot of `len` bytes in memory of its own, which `make` creates under a label. Its delta, if
+    /// `make` returns one, goes into the ring.
     pub(crate) fn publish_sealed(
         &self,
         len: usize,
@@ -237,14 +232,14 @@ impl Publication {
     ) -> Result<u64, PublishError> {
         self.check_home()?;
         let begun = begins();
-        let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;
+        let (sealed, delta) = make(&self.label()).map_err(|error| failed(len, error))?;
         let mut inner = lock(&self.inner);
-        if let Some(changes) = changes {
+        if let Some(delta) = delta {
             // Without memory for the ring, readers map the snapshot.
-            let has_room = self.make_room(&mut inner, 0, changes.len(), false).is_ok();
+            let has_room = self.make_room(&mut inner, 0, delta.len(), false).is_ok();
             let sequence = inner.generation + 1;
             if let (true, Some(ring)) = (has_room, &mut inner.ring) {
-                ring.send_change(sequence, &changes).map_err(|error| failed(len, error))?;
+                ring.send_delta(sequence, &delta).map_err(|error| failed(len, error))?;
             }
         }
         inner.newest = Newest::Sealed(Arc::new(sealed));

@@ -73,22 +73,22 @@ pub trait Snapshot: 'static {
         Ok(())
     }
 
-    /// Whether a publisher publishes the difference of each generation to the one before it, by the three functions below.
+    /// Whether a publisher publishes a delta from each generation to the next, by the three functions below.
     /// Default: no. Then they are never called, and readers update their index from the whole snapshot.
     const PUBLISHES_DELTAS: bool = false;
 
-    /// Returns what `bytes`, the next snapshot, changes in that of `index`, in a form of this service's own; `None` if that is
-    /// not smaller than the snapshot, or if `bytes` are malformed.
+    /// Returns the delta from the snapshot of `index` to the next one, `bytes`, in a form of this service's own; `None` if that
+    /// is not smaller than the snapshot, or if `bytes` are malformed.
     fn delta(index: &Self::Index, bytes: &[u8]) -> Option<Vec<u8>> {
         let _ = (index, bytes);
         None
     }
 
-    /// Updates `index` by the provider's `changes`. They come from another process, like a snapshot: check all of
-    /// them, so that `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if they are
-    /// malformed or do not apply to this snapshot: the reader then takes the whole snapshot.
-    fn apply_delta(index: &mut Self::Index, changes: &[u8]) -> bool {
-        let _ = (index, changes);
+    /// Updates `index` by the provider's `delta`. It comes from another process, like a snapshot: check all of it, so that
+    /// `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if the delta is
+    /// malformed or does not apply to this snapshot: the reader then takes the whole snapshot.
+    fn apply_delta(index: &mut Self::Index, delta: &[u8]) -> bool {
+        let _ = (index, delta);
         false
     }
 
@@ -125,7 +125,7 @@ pub trait Snapshot: 'static {
 #[derive(Debug)]
 pub struct Publisher<T: Snapshot> {
     store: Arc<Publication>,
-    /// The index of the last generation, if changes are published. Locked while a generation is published.
+    /// The index of the last generation, if deltas are published. Locked while a generation is published.
     last: Mutex<Option<T::Index>>,
     snapshot: PhantomData<fn(&T)>,
 }
@@ -145,10 +145,10 @@ impl<T: Snapshot> Publisher<T> {
     pub fn publish(&self, bytes: &[u8]) -> Result<u64, PublishError> {
         self.and_last(|last| {
             if bytes.len() <= IN_RING_UP_TO {
-                return self.store.publish(bytes, changes::<T>(last, bytes).as_deref());
+                return self.store.publish(bytes, delta_from_last::<T>(last, bytes).as_deref());
             }
             self.store.publish_sealed(bytes.len(), |label| {
-                Ok((Sealed::copy_of(label, bytes)?, changes::<T>(last, bytes)))
+                Ok((Sealed::copy_of(label, bytes)?, delta_from_last::<T>(last, bytes)))
             })
         })
     }
@@ -172,8 +172,8 @@ impl<T: Snapshot> Publisher<T> {
             self.store.publish_sealed(len, |label| {
                 let mut builder = SnapshotBuilder::create(label, len)?;
                 build(builder.bytes());
-                let changes = changes::<T>(last, builder.bytes());
-                Ok((builder.seal()?, changes))
+                let delta = delta_from_last::<T>(last, builder.bytes());
+                Ok((builder.seal()?, delta))
             })
         })
     }
@@ -183,7 +183,7 @@ impl<T: Snapshot> Publisher<T> {
         self.store.generation()
     }
 
-    /// Publishes one generation; if changes are published, while no other thread does.
+    /// Publishes one generation; if deltas are published, while no other thread does.
     fn and_last(
         &self,
         publish: impl FnOnce(&mut Option<T::Index>) -> Result<u64, PublishError>,
@@ -202,8 +202,8 @@ impl<T: Snapshot> Publisher<T> {
     }
 }
 
-/// Updates the index of the last generation to this one. Returns the change for readers, if that is much shorter.
-fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec<u8>> {
+/// Updates the index of the last generation to this one. Returns the delta for readers, if that is much shorter.
+fn delta_from_last<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec<u8>> {
     if !T::PUBLISHES_DELTAS {
         return None;
     }
@@ -211,14 +211,14 @@ fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec
         *last = T::validate(bytes).ok();
         return None;
     };
-    let changes = T::delta(index, bytes);
-    let changes = changes.filter(|told| told.len() <= IN_RING_UP_TO.min(bytes.len() / 2));
+    let delta = T::delta(index, bytes);
+    let delta = delta.filter(|delta| delta.len() <= IN_RING_UP_TO.min(bytes.len() / 2));
     // As a reader does, so that the two indices are the same.
-    let changes = changes.filter(|told| T::apply_delta(index, told));
-    if changes.is_none() && T::update(index, bytes).is_err() {
+    let delta = delta.filter(|delta| T::apply_delta(index, delta));
+    if delta.is_none() && T::update(index, bytes).is_err() {
         *last = None;
     }
-    changes
+    delta
 }
 
 /// The most memory of a ring for snapshots, in bytes.

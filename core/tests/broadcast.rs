@@ -24,8 +24,8 @@ struct Ring {
     /// How many records are written before each of which accesses.
     bursts: RefCell<Vec<(u64, u64)>>,
     longest: usize,
-    /// Whether each record is a change.
-    changes: bool,
+    /// Whether each record is a delta.
+    deltas: bool,
 }
 
 /// The payload of a record: of a length and with bytes that its number decides.
@@ -44,7 +44,7 @@ impl Ring {
             accesses: Cell::new(0),
             bursts: RefCell::default(),
             longest,
-            changes: false,
+            deltas: false,
         };
         let writer = Transmitter::new(RING, &ring);
         *ring.writer.borrow_mut() = Some(writer);
@@ -60,8 +60,8 @@ impl Ring {
         self.sent.set(sequence);
         let mut writer = self.writer.borrow_mut().take().unwrap();
         let payload = payload(sequence, self.longest);
-        if self.changes {
-            writer.send_change(self, sequence, &payload).unwrap();
+        if self.deltas {
+            writer.send_delta(self, sequence, &payload).unwrap();
         } else {
             writer.send(self, sequence, &payload).unwrap();
         }
@@ -219,7 +219,7 @@ fn snapshots(count: u64, has_delta: impl Fn(u64) -> bool, whole: impl Fn(u64) ->
     let mut writer = ring.writer.borrow_mut().take().unwrap();
     for sequence in 1..=count {
         if has_delta(sequence) {
-            writer.send_change(&ring, sequence, &sequence.to_le_bytes()).unwrap();
+            writer.send_delta(&ring, sequence, &sequence.to_le_bytes()).unwrap();
         }
         if whole(sequence) {
             writer.send(&ring, sequence, &[sequence as u8; 100]).unwrap();
@@ -234,38 +234,38 @@ fn a_reader_of_snapshots_follows_their_deltas() {
     for in_ring in [true, false] {
         let ring = snapshots(20, |sequence| sequence != 11, |_| in_ring);
         let (mut reader, mut copy) = (Receiver::new(RING, 1), Vec::new());
-        let mut change = |sequence| {
-            let found = reader.change(&ring, sequence, &mut copy).unwrap();
+        let mut delta = |sequence| {
+            let found = reader.delta(&ring, sequence, &mut copy).unwrap();
             let Received::Record { sequence: taken, len, .. } = found else { return found };
             assert_eq!((taken, &copy[..len]), (sequence, &sequence.to_le_bytes()[..]));
             found
         };
         for sequence in [4, 5, 6, 10] {
-            assert!(matches!(change(sequence), Received::Record { .. }), "{sequence}");
+            assert!(matches!(delta(sequence), Received::Record { .. }), "{sequence}");
         }
         for sequence in [6, 11, 11] {
-            assert_eq!(change(sequence), Received::Nothing, "{sequence} has no delta, or is older");
+            assert_eq!(delta(sequence), Received::Nothing, "{sequence} has no delta, or is older");
         }
-        assert!(matches!(change(12), Received::Record { .. }));
-        assert!(matches!(change(20), Received::Record { .. }));
+        assert!(matches!(delta(12), Received::Record { .. }));
+        assert!(matches!(delta(20), Received::Record { .. }));
         let newest = reader.newest(&ring, &mut copy).unwrap();
         assert_eq!(matches!(newest, Received::Record { sequence: 20, .. }), in_ring, "{newest:?}");
-        assert_eq!(reader.change(&ring, 21, &mut copy), Ok(Received::Nothing));
+        assert_eq!(reader.delta(&ring, 21, &mut copy), Ok(Received::Nothing));
     }
 }
 
 #[test]
-fn a_reader_that_is_overrun_finds_the_changes_that_are_kept() {
+fn a_reader_that_is_overrun_finds_the_deltas_that_are_kept() {
     let ring = snapshots(1_000, |_| true, |_| true);
     let (mut reader, mut copy) = (Receiver::new(RING, 1), Vec::new());
-    assert_eq!(reader.change(&ring, 2, &mut copy), Ok(Received::Nothing), "overwritten");
+    assert_eq!(reader.delta(&ring, 2, &mut copy), Ok(Received::Nothing), "overwritten");
     let record = |found| matches!(found, Ok(Received::Record { .. }));
-    assert!(record(reader.change(&ring, 999, &mut copy)));
-    assert!(record(reader.change(&ring, 1_000, &mut copy)));
+    assert!(record(reader.delta(&ring, 999, &mut copy)));
+    assert!(record(reader.delta(&ring, 1_000, &mut copy)));
     // One that took the newest goes on behind it.
     let mut late = Receiver::new(RING, 1);
     assert!(record(late.newest(&ring, &mut copy)));
-    assert_eq!(late.change(&ring, 1_001, &mut copy), Ok(Received::Nothing));
+    assert_eq!(late.delta(&ring, 1_001, &mut copy), Ok(Received::Nothing));
 }
 
 #[test]
@@ -273,20 +273,20 @@ fn one_call_skips_a_bounded_number_of_records_and_the_next_continues_there() {
     let ring = BroadcastRing { size: Geometry::new(1 << 18).unwrap(), ..RING };
     let memory = Ring { bytes: RefCell::new(vec![0; 1 << 18]), ..Ring::new(0) };
     let mut writer = Transmitter::new(ring, &memory);
-    (1..=10_000).for_each(|sequence| writer.send_change(&memory, sequence, &[]).unwrap());
+    (1..=10_000).for_each(|sequence| writer.send_delta(&memory, sequence, &[]).unwrap());
     let (mut reader, mut copy) = (Receiver::new(ring, 1), Vec::new());
     for _ in 0..2 {
-        assert_eq!(reader.change(&memory, 10_000, &mut copy), Ok(Received::Overrun));
+        assert_eq!(reader.delta(&memory, 10_000, &mut copy), Ok(Received::Overrun));
     }
-    assert!(matches!(reader.change(&memory, 10_000, &mut copy), Ok(Received::Record { .. })));
+    assert!(matches!(reader.delta(&memory, 10_000, &mut copy), Ok(Received::Record { .. })));
 }
 
 #[test]
-fn changes_that_break_a_rule_are_faults() {
+fn deltas_that_break_a_rule_are_faults() {
     let fault = |corrupt: &dyn Fn(&Ring)| {
         let ring = snapshots(2, |_| true, |_| false);
         corrupt(&ring);
-        Receiver::new(RING, 1).change(&ring, 2, &mut Vec::new()).unwrap_err()
+        Receiver::new(RING, 1).delta(&ring, 2, &mut Vec::new()).unwrap_err()
     };
     let first = |bytes: Vec<u8>| move |ring: &Ring| ring.overwrite(0, &bytes);
     assert!(matches!(fault(&first(header(9, 1, 0))), PeerFault::UnknownKind { kind: 9, .. }));
@@ -372,18 +372,18 @@ fn a_ring_header_is_checked_against_its_announcement() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the writer does between any two accesses, a change that a reader takes is the one that it asked for, whole.
+    /// Whatever the writer does between any two accesses, a delta that a reader takes is the one that it asked for, whole.
     #[test]
-    fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken(
+    fn a_delta_that_is_overwritten_while_it_is_copied_is_not_taken(
         longest in 0_usize..1_008, before in 1_u64..30, asked in 1_u64..40, at in 0_u64..40, burst in 0_u64..60,
     ) {
-        let ring = Ring { changes: true, ..Ring::new(longest) };
+        let ring = Ring { deltas: true, ..Ring::new(longest) };
         let mut reader = Receiver::new(RING, 1);
         let mut copy = Vec::new();
         ring.send_many(before);
         ring.accesses.set(0);
         *ring.bursts.borrow_mut() = vec![(at, burst)];
-        if let Received::Record { sequence, len, .. } = reader.change(&ring, asked, &mut copy).unwrap() {
+        if let Received::Record { sequence, len, .. } = reader.delta(&ring, asked, &mut copy).unwrap() {
             prop_assert_eq!(sequence, asked);
             ring.is_right(sequence, &copy[..len]);
         }

@@ -13,7 +13,7 @@ use crate::script::Script;
 /// The most records that one call copies, and the most headers: of a pad and of what follows it.
 const MOST: usize = 3;
 
-/// The most headers and payloads that a call copies which looks for a change.
+/// The most headers and payloads that a call copies which looks for a delta.
 const PASSED: usize = 4097;
 
 /// Calls a reader while its memory changes. What it takes is what it copied last, of the length and number in the header
@@ -41,9 +41,9 @@ pub fn run(input: &[u8]) {
             4 => {
                 memory.follows.set(true);
                 let wanted = script.u16().into();
-                match reader.change(&memory, wanted, &mut buffer) {
+                match reader.delta(&memory, wanted, &mut buffer) {
                     Ok(Received::Record { sequence, len, .. }) => {
-                        memory.has_given(sequence, &buffer[..len], BroadcastKind::Change);
+                        memory.has_given(sequence, &buffer[..len], BroadcastKind::Delta);
                         assert_eq!((sequence, reader.next_sequence()), (wanted, Some(wanted)));
                         last = None;
                         Ok(Received::Nothing)
@@ -96,7 +96,7 @@ struct Memory<'a> {
     /// What was copied during this call: where, and what.
     copies: RefCell<Vec<(usize, Vec<u8>)>>,
     intent: Cell<u64>,
-    /// Whether this call looks for a change.
+    /// Whether this call looks for a delta.
     follows: Cell<bool>,
 }
 

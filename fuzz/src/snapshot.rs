@@ -57,9 +57,9 @@ pub fn run(input: &[u8]) {
     let mut updated = BEFORE.clone();
     updated.update(input).expect("it is valid");
     check(&updated, input);
-    if let Some(changes) = BEFORE.delta(input) {
+    if let Some(delta) = BEFORE.delta(input) {
         let mut updated = BEFORE.clone();
-        assert!(updated.apply_delta(&changes), "what an honest provider tells is refused");
+        assert!(updated.apply_delta(&delta), "an honest provider's delta is refused");
         check(&updated, input);
     }
 }

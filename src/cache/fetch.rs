@@ -68,7 +68,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.apply(fetched)
     }
 
-    /// Takes what has changed, or else the newest snapshot, out of the ring, if it is mapped and has it.
+    /// Takes the deltas, or else the newest snapshot, out of the ring, if it is mapped and has it.
     fn take_from_ring(&mut self) -> Result<Option<Refreshed>, RefreshError<T::Error>> {
         let copied = match self.follow() {
             Ok(true) => return Ok(Some(Refreshed::Changed)),
@@ -95,7 +95,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Updates the index by the delta to each generation since the one held. Returns whether it is the newest now.
+    /// Updates the index by the delta of each generation since the one held. Returns whether it is the newest now.
     fn follow(&mut self) -> Result<bool, CallError> {
         let (Some(held), Some(session)) = (&mut self.held, self.client.session()) else {
             return Ok(false);
@@ -113,7 +113,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         while held.generation < newest {
             let next = held.generation + 1;
             self.trace.notices();
-            let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
+            let Some(len) = session.delta_in_ring(next, &mut self.spare)? else { break };
             self.trace.takes(next, Transfer::Copied);
             let taken = Os::now();
             if !T::apply_delta(&mut held.index, self.spare.get(..len).unwrap_or_default()) {

@@ -20,7 +20,7 @@ pub(crate) use liveness::LivenessCheck;
 ///
 /// When nothing changed, [`SnapshotCache::refresh`] costs two loads. A changed snapshot of up to 256 KiB costs loads and a
 /// copy out of the provider's broadcast ring, and neither a system call nor anything that the provider does; where the provider
-/// publishes deltas ([`Snapshot::PUBLISHES_DELTAS`]), whatever its length, only the delta is copied and checked. A longer one
+/// publishes deltas ([`Snapshot::PUBLISHES_DELTAS`]), whatever its length, only its delta is copied and checked. A longer one
 /// otherwise, or the first one, costs one message, one descriptor and one `mmap`. A refresh never blocks.
 ///
 /// ```

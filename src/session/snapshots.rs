@@ -115,16 +115,15 @@ impl<S: Service> Session<S> {
         (self.driver.end().observer().session(), self.board.publisher())
     }
 
-    /// Copies what this generation changes in the one before it out of the ring, if the ring that the board names is mapped and
-    /// has it. Returns its length. Makes no system call.
+    /// Copies the delta that leads to this generation out of the ring, if the ring that the board names is mapped and has it. Returns its length. Makes no system call.
     #[inline]
-    pub(crate) fn change_in_ring(
+    pub(crate) fn delta_in_ring(
         &mut self,
         generation: u64,
         into: &mut Vec<u8>,
     ) -> Result<Option<usize>, CallError> {
         let Some(ring) = self.ring_in_use() else { return Ok(None) };
-        let found = ring.change(generation, into);
+        let found = ring.delta(generation, into);
         match self.unless_fault(found)? {
             Received::Record { len, .. } => Ok(Some(len)),
             _ => Ok(None),

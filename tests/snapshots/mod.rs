@@ -1,6 +1,6 @@
 //! Published once, read by many.
 
 mod cache;
-mod changes;
+mod deltas;
 mod ring;
 mod watch;

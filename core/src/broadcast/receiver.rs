@@ -10,7 +10,7 @@ use crate::{Geometry, PeerFault};
 /// How often one call goes on behind a writer that has come round to it, before it leaves the rest to the next call.
 const ATTEMPTS: usize = 3;
 
-/// How many records one call passes over on its way to a change.
+/// How many records one call passes over on its way to a delta.
 const PASSED: usize = 4096;
 
 /// The reading end of a broadcast ring.
@@ -148,12 +148,12 @@ impl Receiver {
         Ok(Received::Overrun)
     }
 
-    /// Copies what snapshot `sequence` changes in the one before it to the start of `into`, and skips what is ahead of it;
-    /// [`Received::Nothing`] if the publisher has published none. Never waits; reads at most 4096 headers, and copies one record.
+    /// Copies the delta that leads to snapshot `sequence` to the start of `into`, and skips what is ahead of it;
+    /// [`Received::Nothing`] if the publisher has not sent it. Never waits; reads at most 4096 headers, and copies one record.
     ///
     /// # Errors
     /// Like [`Receiver::try_next`].
-    pub fn change(
+    pub fn delta(
         &mut self,
         peer: &impl ReceiveMemory,
         sequence: u64,
@@ -168,7 +168,7 @@ impl Receiver {
                 return Ok(Received::Nothing);
             }
             let taken = self.header(peer, tail).and_then(|found| {
-                let is_it = found.kind == BroadcastKind::Change && found.sequence == sequence;
+                let is_it = found.kind == BroadcastKind::Delta && found.sequence == sequence;
                 if is_it {
                     self.copy(peer, &found, into);
                 }
@@ -185,7 +185,7 @@ impl Receiver {
             } else if found.kind == BroadcastKind::Next || found.sequence > sequence {
                 return Ok(Received::Nothing);
             } else if found.kind == BroadcastKind::Data && found.sequence == sequence {
-                // A snapshot without a change ahead of it: the reader takes it as a whole.
+                // A snapshot without a delta ahead of it: the reader takes it as a whole.
                 return Ok(Received::Nothing);
             } else {
                 let missed = self.pass(&found)?;
@@ -251,9 +251,9 @@ impl Receiver {
             found = self.header(peer, tail)?;
         }
         let at = self.head;
-        if matches!(found.kind, BroadcastKind::Pad | BroadcastKind::Change) {
-            // A pad is followed by a record at the ring's start. Whoever takes each record reads events, which change nothing,
-            // and a change is never the newest record.
+        if matches!(found.kind, BroadcastKind::Pad | BroadcastKind::Delta) {
+            // A pad is followed by a record at the ring's start. Whoever takes each record reads events, which have no
+            // deltas, and a delta is never the newest record.
             return Err(
                 self.classify_fault(peer, PeerFault::Unexpected { at, kind: found.kind as u8 })
             );
@@ -287,7 +287,7 @@ impl Receiver {
     }
 
     /// Goes on behind the record at the head. Returns how many before it were missed; a number never comes again, but for the
-    /// snapshot that a change leads to.
+    /// snapshot that a delta leads to.
     fn pass(&mut self, found: &Found) -> Result<u64, PeerFault> {
         let id = found.sequence;
         let last = self.next.unwrap_or(id);
@@ -295,7 +295,7 @@ impl Receiver {
             return Err(PeerFault::ReusedId { id, last });
         };
         self.head += found.space;
-        self.next = Some(if found.kind == BroadcastKind::Change { id } else { next });
+        self.next = Some(if found.kind == BroadcastKind::Delta { id } else { next });
         Ok(missed)
     }
 
@@ -314,7 +314,7 @@ impl Receiver {
         };
         let fits = space <= published.min(room)
             && match kind {
-                BroadcastKind::Data | BroadcastKind::Change => u64::from(len) <= self.max_payload,
+                BroadcastKind::Data | BroadcastKind::Delta => u64::from(len) <= self.max_payload,
                 BroadcastKind::Pad => space == room && space < published,
                 BroadcastKind::Next => len == 0,
             };

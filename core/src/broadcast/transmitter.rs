@@ -50,18 +50,18 @@ impl Transmitter {
         self.put(own, BroadcastKind::Data, sequence, payload)
     }
 
-    /// Writes what the snapshot numbered `sequence` changes in the one before it, and publishes it like [`Transmitter::send`].
-    /// The snapshot follows, or is passed in another way.
+    /// Writes the delta that leads to the snapshot numbered `sequence`, and publishes it like [`Transmitter::send`]. The
+    /// snapshot follows, or is passed in another way.
     ///
     /// # Errors
     /// [`TooLong`].
-    pub fn send_change(
+    pub fn send_delta(
         &mut self,
         own: &impl TransmitMemory,
         sequence: u64,
         payload: &[u8],
     ) -> Result<(), TooLong> {
-        self.put(own, BroadcastKind::Change, sequence, payload).map(drop)
+        self.put(own, BroadcastKind::Delta, sequence, payload).map(drop)
     }
 
     #[inline]
@@ -112,7 +112,7 @@ impl Transmitter {
         own.write(at + BROADCAST_HEADER, payload);
         self.tail = end;
         own.store(BroadcastWord::Tail, end, Ordering::Release);
-        if header.kind.get() != BroadcastKind::Change as u32 {
+        if header.kind.get() != BroadcastKind::Delta as u32 {
             // After Tail: whoever sees the newest record sees a tail behind it.
             own.store(BroadcastWord::Latest, start, Ordering::Release);
         }

@@ -67,8 +67,8 @@ pub enum BroadcastKind {
     Pad = 2,
     /// The last record: the publisher goes on in the next ring.
     Next = 3,
-    /// What a snapshot changes in the one before it, ahead of the snapshot or without it.
-    Change = 4,
+    /// The delta from the snapshot before, ahead of its snapshot or without it.
+    Delta = 4,
 }
 
 const _: () = {

@@ -204,7 +204,7 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("snapshot", "one", snapshot(1, None)),
         ("snapshot", "five", snapshot(5, None)),
         ("snapshot", "labels", snapshot(3, Some("example/web:1"))),
-        ("snapshot", "changes", {
+        ("snapshot", "delta", {
             let before = Index::validate(&crate::snapshot::before()).expect("valid");
             let mut entries = synthetic::entries(22, 7);
             entries.drain(3..6);

@@ -78,20 +78,20 @@ fn a_newest_record_that_is_overwritten_while_it_is_copied_is_not_taken() {
     race(1, 4, 1, true);
 }
 
-/// Preemption bound 2; a full ring of 4 changes, and 1 over the oldest while that is copied.
+/// Preemption bound 2; a full ring of 4 deltas, and 1 over the oldest while that is copied.
 #[test]
-fn a_change_that_is_overwritten_while_it_is_copied_is_not_taken() {
+fn a_delta_that_is_overwritten_while_it_is_copied_is_not_taken() {
     check(Some(2), || {
         let ring = Broadcast::default();
         let mut writer = Transmitter::new(Broadcast::RING, &ring);
-        let send_change = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
-            writer.send_change(ring, sequence, &payload(sequence)).unwrap();
+        let send_delta = |writer: &mut Transmitter, ring: &Broadcast, sequence: u64| {
+            writer.send_delta(ring, sequence, &payload(sequence)).unwrap();
         };
-        (1..=4).for_each(|sequence| send_change(&mut writer, &ring, sequence));
+        (1..=4).for_each(|sequence| send_delta(&mut writer, &ring, sequence));
         let theirs = ring.clone();
-        let thread = thread::spawn(move || send_change(&mut writer, &theirs, 5));
+        let thread = thread::spawn(move || send_delta(&mut writer, &theirs, 5));
         let (mut reader, mut copy) = (Receiver::new(Broadcast::RING, 1), Vec::new());
-        let found = reader.change(&ring, 1, &mut copy).expect("an honest writer");
+        let found = reader.delta(&ring, 1, &mut copy).expect("an honest writer");
         if let Received::Record { sequence, len, .. } = found {
             assert_eq!((sequence, &copy[..len]), (1, &payload(1)[..]));
         }

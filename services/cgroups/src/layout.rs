@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The first eight bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"BWCGRP\r\n";
 /// The first eight bytes of every record of changes.
-pub(super) const CHANGES_MAGIC: [u8; 8] = *b"BWCGCH\r\n";
+pub(super) const DELTA_MAGIC: [u8; 8] = *b"BWCGCH\r\n";
 /// The layout that this version writes and reads.
 pub const LAYOUT: u32 = 1;
 /// The header's length in bytes; the item table follows it.
@@ -48,10 +48,10 @@ pub(super) struct Header {
     pub(super) reserved: [u8; 10],
 }
 
-/// The head of a record of changes.
+/// The head of a delta.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct ChangesHeader {
+pub(super) struct DeltaHeader {
     pub(super) magic: [u8; 8],
     pub(super) layout: U32,
     pub(super) total_len: U32,
@@ -119,18 +119,18 @@ const _: () = {
 };
 
 const _: () = {
-    assert!(size_of::<ChangesHeader>() == HEADER_LEN && align_of::<ChangesHeader>() == 1);
-    assert!(offset_of!(ChangesHeader, layout) == 0x08);
-    assert!(offset_of!(ChangesHeader, total_len) == 0x0c);
-    assert!(offset_of!(ChangesHeader, scanned_at) == 0x10);
-    assert!(offset_of!(ChangesHeader, old_scanned_at) == 0x18);
-    assert!(offset_of!(ChangesHeader, old_count) == 0x20);
-    assert!(offset_of!(ChangesHeader, added) == 0x24);
-    assert!(offset_of!(ChangesHeader, removed) == 0x28);
-    assert!(offset_of!(ChangesHeader, skipped) == 0x2c);
-    assert!(offset_of!(ChangesHeader, pair_count) == 0x30);
-    assert!(offset_of!(ChangesHeader, mode) == 0x34);
-    assert!(offset_of!(ChangesHeader, reserved) == 0x35);
+    assert!(size_of::<DeltaHeader>() == HEADER_LEN && align_of::<DeltaHeader>() == 1);
+    assert!(offset_of!(DeltaHeader, layout) == 0x08);
+    assert!(offset_of!(DeltaHeader, total_len) == 0x0c);
+    assert!(offset_of!(DeltaHeader, scanned_at) == 0x10);
+    assert!(offset_of!(DeltaHeader, old_scanned_at) == 0x18);
+    assert!(offset_of!(DeltaHeader, old_count) == 0x20);
+    assert!(offset_of!(DeltaHeader, added) == 0x24);
+    assert!(offset_of!(DeltaHeader, removed) == 0x28);
+    assert!(offset_of!(DeltaHeader, skipped) == 0x2c);
+    assert!(offset_of!(DeltaHeader, pair_count) == 0x30);
+    assert!(offset_of!(DeltaHeader, mode) == 0x34);
+    assert!(offset_of!(DeltaHeader, reserved) == 0x35);
 };
 
 const _: () = {

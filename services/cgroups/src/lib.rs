@@ -22,7 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod changes;
+mod delta;
 #[doc(hidden)]
 pub mod fields;
 mod hash;

@@ -43,8 +43,8 @@ impl Snapshot for CgroupsSnapshot {
         index.delta(bytes)
     }
 
-    fn apply_delta(index: &mut Index, changes: &[u8]) -> bool {
-        index.apply_delta(changes)
+    fn apply_delta(index: &mut Index, delta: &[u8]) -> bool {
+        index.apply_delta(delta)
     }
 
     fn to_bytes(index: &Index) -> Vec<u8> {

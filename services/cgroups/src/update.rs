@@ -2,7 +2,7 @@ use core::mem;
 
 use hashbrown::hash_table::Entry;
 
-use super::changes::{Added, Changes};
+use super::delta::{Added, Delta};
 use super::index::{hash_number, hash_path};
 use super::layout::{Item, PAIR_LEN, Pair};
 use super::row::Row;
@@ -26,27 +26,26 @@ impl Index {
     /// # Errors
     /// As [`Index::validate`]; this index is unchanged.
     pub fn update(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        let changes = Changes::between(self, bytes);
-        if !changes.is_some_and(|changes| self.apply(&changes)) {
+        let delta = Delta::between(self, bytes);
+        if !delta.is_some_and(|delta| self.apply(&delta)) {
             // Too much of it is new, or it is invalid: a full validation reports the reason.
             *self = Self::validate(bytes)?;
         }
         Ok(())
     }
 
-    /// Returns the delta from this index's snapshot to the one in `bytes`, for readers that have the former; `None` if much
-    /// differs, or if the bytes are malformed.
+    /// Returns the delta from this index's snapshot to the one in `bytes`; `None` if much differs, or if it is malformed.
     pub fn delta(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        Changes::between(self, bytes)?.encode(self)
+        Delta::between(self, bytes)?.encode(self)
     }
 
-    /// Updates this index by the delta that its provider published to the next snapshot. Checks all of it as
-    /// [`Index::validate`] does: what the index is afterwards is that of a valid snapshot. Takes time for what changed, and about 1 ns for each other cgroup.
+    /// Updates this index by its provider's delta to the next snapshot. Checks all of it as [`Index::validate`] does: what
+    /// the index is afterwards is that of a valid snapshot. Takes time for what changed, and about 1 ns for each other cgroup.
     ///
-    /// Returns false, and leaves this index unchanged, if `changes` are malformed or those of another snapshot.
+    /// Returns false, and leaves this index unchanged, if `delta` is malformed or that of another snapshot.
     #[must_use]
-    pub fn apply_delta(&mut self, changes: &[u8]) -> bool {
-        Changes::parse(self, changes).is_some_and(|changes| self.apply(&changes))
+    pub fn apply_delta(&mut self, delta: &[u8]) -> bool {
+        Delta::parse(self, delta).is_some_and(|delta| self.apply(&delta))
     }
 
     /// Returns the snapshot of which this is the index: the same bytes as those that were validated.
@@ -70,25 +69,25 @@ impl Index {
     }
 
     /// Returns false, and changes nothing, if the result would not be valid.
-    fn apply(&mut self, changes: &Changes<'_>) -> bool {
-        if !changes.is_empty() {
-            let Some(slots) = self.plan(changes) else { return false };
-            self.commit(changes, &slots);
+    fn apply(&mut self, delta: &Delta<'_>) -> bool {
+        if !delta.is_empty() {
+            let Some(slots) = self.plan(delta) else { return false };
+            self.commit(delta, &slots);
         }
-        self.meta = changes.meta;
+        self.meta = delta.meta;
         true
     }
 
     /// Computes the new order and checks that it is one: paths ascend, ids are unique, and nothing is above its limit.
-    fn plan(&mut self, changes: &Changes<'_>) -> Option<Slots> {
-        let removed = changes.removed.iter().map(|place| self.order.get(*place as usize).copied());
+    fn plan(&mut self, delta: &Delta<'_>) -> Option<Slots> {
+        let removed = delta.removed.iter().map(|place| self.order.get(*place as usize).copied());
         let removed: Vec<u32> = removed.collect::<Option<_>>()?;
         let fresh = u32::try_from(self.rows.len()).ok()?..;
-        let added = self.free.iter().rev().copied().chain(fresh).take(changes.added.len());
+        let added = self.free.iter().rev().copied().chain(fresh).take(delta.added.len());
         let slots = Slots { removed, added: added.collect() };
 
         let count = (self.order.len() + slots.added.len()).checked_sub(slots.removed.len())?;
-        let (mut texts, mut pairs) = changes.added_len();
+        let (mut texts, mut pairs) = delta.added_len();
         (texts, pairs) = (texts + self.texts_len, pairs + self.pair_count);
         for row in slots.removed.iter().filter_map(|slot| self.row(*slot)) {
             texts -= self.texts_len(row);
@@ -98,17 +97,17 @@ impl Index {
         if count > MAX_ITEMS || len > MAX_LEN {
             return None;
         }
-        self.arrange(changes, &slots)?;
+        self.arrange(delta, &slots)?;
         self.rank(&slots);
-        (self.scratch.order.len() == count && self.ascends(changes) && self.has_new_ids(changes))
+        (self.scratch.order.len() == count && self.ascends(delta) && self.has_new_ids(delta))
             .then_some(slots)
     }
 
     /// Computes the new order: the old one without the removed rows, and each added row at its place.
-    fn arrange(&mut self, changes: &Changes<'_>, slots: &Slots) -> Option<()> {
+    fn arrange(&mut self, delta: &Delta<'_>, slots: &Slots) -> Option<()> {
         let (old, new) = (&self.order, &mut self.scratch.order);
         new.clear();
-        let mut removed = changes.removed.iter().map(|place| *place as usize).peekable();
+        let mut removed = delta.removed.iter().map(|place| *place as usize).peekable();
         let mut at = 0;
         // Copies kept rows until there are so many, or no more.
         let mut keep = |new: &mut Vec<u32>, most: usize| {
@@ -124,7 +123,7 @@ impl Index {
             }
             Some(())
         };
-        for (added, slot) in changes.added.iter().zip(&slots.added) {
+        for (added, slot) in delta.added.iter().zip(&slots.added) {
             keep(new, added.place as usize)?;
             if new.len() != added.place as usize {
                 return None;
@@ -149,13 +148,13 @@ impl Index {
     }
 
     /// Returns whether each added path is above the one before it and below the one after it. Those that stay ascend.
-    fn ascends(&self, changes: &Changes<'_>) -> bool {
+    fn ascends(&self, delta: &Delta<'_>) -> bool {
         let added = |at: Option<usize>, place: Option<u32>| {
-            let found = changes.added.get(at?);
+            let found = delta.added.get(at?);
             found.filter(|found| Some(found.place) == place).map(|found| found.path.as_bytes())
         };
         let kept = |place: u32| self.path(self.row(*self.scratch.order.get(place as usize)?)?);
-        changes.added.iter().enumerate().all(|(at, one)| {
+        delta.added.iter().enumerate().all(|(at, one)| {
             let before = one.place.checked_sub(1);
             let before = added(at.checked_sub(1), before).or_else(|| kept(before?));
             let after = one.place.checked_add(1);
@@ -166,8 +165,8 @@ impl Index {
     }
 
     /// Returns whether no added row has the id of another row.
-    fn has_new_ids(&self, changes: &Changes<'_>) -> bool {
-        let mut ids: Vec<u64> = changes.added.iter().map(|added| added.row.id).collect();
+    fn has_new_ids(&self, delta: &Delta<'_>) -> bool {
+        let mut ids: Vec<u64> = delta.added.iter().map(|added| added.row.id).collect();
         ids.sort_unstable();
         let stays =
             |id: &u64| self.slot_of_id(*id).is_some_and(|slot| self.rank_of(slot).is_some());
@@ -179,14 +178,14 @@ impl Index {
         self.scratch.ranks.get(slot as usize).copied().filter(|rank| *rank != Row::END)
     }
 
-    fn commit(&mut self, changes: &Changes<'_>, slots: &Slots) {
+    fn commit(&mut self, delta: &Delta<'_>, slots: &Slots) {
         for slot in &slots.removed {
             self.forget(*slot);
         }
-        for (added, slot) in changes.added.iter().zip(&slots.added) {
+        for (added, slot) in delta.added.iter().zip(&slots.added) {
             self.insert(added, *slot);
         }
-        self.relink(changes, slots);
+        self.relink(delta, slots);
         self.free.truncate(self.free.len().saturating_sub(slots.added.len()));
         self.free.extend_from_slice(&slots.removed);
         mem::swap(&mut self.order, &mut self.scratch.order);
@@ -231,10 +230,10 @@ impl Index {
     }
 
     /// Removes rows from the chains of equal hashes, and adds rows to them. Walks a chain once, however many rows of it changed.
-    fn relink(&mut self, changes: &Changes<'_>, slots: &Slots) {
+    fn relink(&mut self, delta: &Delta<'_>, slots: &Slots) {
         let removed =
             slots.removed.iter().filter_map(|slot| Some((self.row(*slot)?.name_hash, None)));
-        let added = changes.added.iter().zip(&slots.added);
+        let added = delta.added.iter().zip(&slots.added);
         let added = added.map(|(added, slot)| (added.row.name_hash, Some(*slot)));
         let mut changed: Vec<(u64, Option<u32>)> = removed.chain(added).collect();
         // Stable: the added ones of one hash ascend.

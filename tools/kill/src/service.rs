@@ -129,7 +129,7 @@ pub(crate) struct NumberSnapshot<const WORDS: usize>;
 
 /// Too long for a broadcast ring: passed in memory of its own.
 pub(crate) type PassedSnapshot = NumberSnapshot<33_000>;
-/// Short enough for a broadcast ring, in which each but the first has what it changes ahead of it.
+/// Short enough for a broadcast ring, in which each but the first has its delta ahead of it.
 pub(crate) type RingSnapshot = NumberSnapshot<16>;
 
 /// So many words of a snapshot are checked, evenly spread: a victim that checks is stepped through it.
@@ -176,8 +176,8 @@ impl<const WORDS: usize> Snapshot for NumberSnapshot<WORDS> {
         Some([*index, next, !next].map(u64::to_le_bytes).concat())
     }
 
-    fn apply_delta(index: &mut u64, changes: &[u8]) -> bool {
-        let (words, _) = changes.as_chunks::<8>();
+    fn apply_delta(index: &mut u64, delta: &[u8]) -> bool {
+        let (words, _) = delta.as_chunks::<8>();
         let [old, next, check] = *words else { return false };
         let [old, next, check] = [old, next, check].map(u64::from_le_bytes);
         let is_right = old == *index && next != 0 && check == !next;

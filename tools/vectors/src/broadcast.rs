@@ -122,15 +122,15 @@ fn taken(ring: &Ring) -> Result<Vec<String>, PeerFault> {
     }
 }
 
-/// A ring of snapshots: 1 and 2 with what 2 changes ahead of it, then what 3 and 4 change, which are passed in memory of their own.
-fn changes() -> Ring {
+/// A ring of snapshots: 1 and 2 with the delta to 2 ahead of it, then the deltas to 3 and 4, which are passed in memory of their own.
+fn deltas() -> Ring {
     let ring = Ring::new();
     let mut writer = Transmitter::new(RING, &ring);
     writer.send(&ring, 1, &[1; 200]).unwrap();
-    writer.send_change(&ring, 2, &[0xc2; 24]).unwrap();
+    writer.send_delta(&ring, 2, &[0xc2; 24]).unwrap();
     writer.send(&ring, 2, &[2; 200]).unwrap();
-    writer.send_change(&ring, 3, &[0xc3; 24]).unwrap();
-    writer.send_change(&ring, 4, &[0xc4; 30]).unwrap();
+    writer.send_delta(&ring, 3, &[0xc3; 24]).unwrap();
+    writer.send_delta(&ring, 4, &[0xc4; 30]).unwrap();
     ring
 }
 
@@ -138,7 +138,7 @@ fn changes() -> Ring {
 fn followed(ring: &Ring) -> Vec<String> {
     let (mut reader, mut bytes, mut all) = (Receiver::new(RING, 1), Vec::new(), Vec::new());
     for sequence in 2.. {
-        match reader.change(ring, sequence, &mut bytes).unwrap() {
+        match reader.delta(ring, sequence, &mut bytes).unwrap() {
             Received::Record { sequence, len, .. } => {
                 all.push(format!("{sequence} {len} {}", hex(&bytes[..4])));
             }
@@ -148,7 +148,7 @@ fn followed(ring: &Ring) -> Vec<String> {
     all
 }
 
-/// What a reader takes that wants only the newest, and need not know changes.
+/// What a reader takes that wants only the newest, and need not know deltas.
 fn newest(ring: &Ring) -> String {
     let (mut reader, mut bytes) = (Receiver::from_oldest(RING), Vec::new());
     let found = reader.newest(ring, &mut bytes).unwrap();
@@ -172,10 +172,10 @@ pub fn valid() -> Vec<Case> {
         let case = ring.show(Case::new(name), &[0; SIZE]);
         taken(&ring).unwrap().iter().fold(case, |case, taken| case.with("taken", taken))
     };
-    let changes = changes();
-    let case = changes.show(Case::new("changes"), &[0; SIZE]);
-    let case = case.with("newest", newest(&changes));
-    let case = followed(&changes).iter().fold(case, |case, taken| case.with("changed", taken));
+    let deltas = deltas();
+    let case = deltas.show(Case::new("deltas"), &[0; SIZE]);
+    let case = case.with("newest", newest(&deltas));
+    let case = followed(&deltas).iter().fold(case, |case, taken| case.with("delta", taken));
     [header].into_iter().chain(rings.map(ring)).chain([case]).collect()
 }
 
@@ -189,8 +189,8 @@ pub fn run(case: &Case) {
         let lines = case.lines.iter().filter(|(of, _)| of == key);
         lines.map(|(_, value)| value.clone()).collect()
     };
-    if case.name == "changes" {
-        assert_eq!(followed(&ring), all("changed"));
+    if case.name == "deltas" {
+        assert_eq!(followed(&ring), all("delta"));
         assert_eq!([newest(&ring)][..], all("newest"));
     } else {
         assert_eq!(taken(&ring).unwrap(), all("taken"));
@@ -225,7 +225,7 @@ pub fn bad() -> Vec<Case> {
             "RecordTooLong",
         ),
         second("a-pad-before-the-end", &record(BroadcastKind::Pad, 0, 200), "RecordTooLong"),
-        second("a-change-among-events", &record(BroadcastKind::Change, 2, 200), "Unexpected"),
+        second("a-delta-among-events", &record(BroadcastKind::Delta, 2, 200), "Unexpected"),
         second("a-number-again", &record(BroadcastKind::Data, 1, 200), "ReusedId"),
         second("a-next-with-a-payload", &record(BroadcastKind::Next, 2, 200), "RecordTooLong"),
         second("a-next-that-names-no-ring", &record(BroadcastKind::Next, 1 << 32, 0), "Switch"),

@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn any_changes_are_refused_or_lead_to_a_sound_snapshot(
+    fn any_delta_is_refused_or_leads_to_a_valid_snapshot(
         old in any_items(), new in any_items(), mix in prop::collection::vec(0_u8..40, 30),
         noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {

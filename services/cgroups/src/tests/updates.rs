@@ -66,11 +66,11 @@ fn applied_changes_give_the_index_of_a_full_validation() {
         }
         let later = Meta { scanned_at: UNIX_EPOCH + Duration::from_secs(round as u64), ..META };
         let bytes = encode(&items, later);
-        let changes = index.delta(&bytes).unwrap();
-        assert!(changes.len() < bytes.len() / 20);
-        assert!(index.apply_delta(&changes));
+        let delta = index.delta(&bytes).unwrap();
+        assert!(delta.len() < bytes.len() / 20);
+        assert!(index.apply_delta(&delta));
         assert!(index.to_bytes() == bytes, "round {round}");
-        assert!(!index.apply_delta(&changes), "they are those of the one before");
+        assert!(!index.apply_delta(&delta), "it leads from the one before");
         assert!(index.strings.len() < index.texts_len * 2, "what is gone takes no memory for ever");
         assert!(index.pairs.len() < index.pair_count * 2, "nor do their labels");
         assert!(index.rows.len() <= 1_040, "{}", index.rows.len());
@@ -79,7 +79,7 @@ fn applied_changes_give_the_index_of_a_full_validation() {
 }
 
 #[test]
-fn changes_that_break_a_rule_are_refused_and_change_nothing() {
+fn deltas_that_break_a_rule_are_refused_and_change_nothing() {
     let old = [item(1, "/a", "x"), item(2, "/c", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
     let new = [item(1, "/a", "x"), item(5, "/b", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
     let index = Index::validate(&encode(&old, META).unwrap()).unwrap();
@@ -87,10 +87,10 @@ fn changes_that_break_a_rule_are_refused_and_change_nothing() {
     let (item, place, gone) = (HEADER_LEN, HEADER_LEN + ITEM_LEN, HEADER_LEN + ITEM_LEN + 4);
     let (path, hash) = (gone + 4, item + offset_of!(Item, name_hash));
     let with = |at: usize, bytes: &[u8]| {
-        let mut changes = good.clone();
-        changes[at..at + bytes.len()].copy_from_slice(bytes);
+        let mut delta = good.clone();
+        delta[at..at + bytes.len()].copy_from_slice(bytes);
         let mut updated = index.clone();
-        let is_applied = updated.apply_delta(&changes);
+        let is_applied = updated.apply_delta(&delta);
         assert_same(&updated, if is_applied { &updated } else { &index });
         is_applied
     };

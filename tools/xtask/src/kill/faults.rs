@@ -68,13 +68,13 @@ const EDITS: [Edit; 22] = [
     edit(
         "a snapshot is published before it is complete",
         "src/publication.rs",
-        "        let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
+        "        let (sealed, delta) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
         "        if FAULT {\n            \
              let early = Sealed::copy_of(&self.label(), &vec![0; len]);\n            \
              let early = Arc::new(early.map_err(|error| failed(len, error))?);\n            \
              let mut inner = lock(&self.inner);\n            inner.newest = Newest::Sealed(early);\n            \
              inner.generation += 1;\n            self.announce(&mut inner);\n        }\n        \
-             let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
+             let (sealed, delta) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
     ),
     edit(
         "a parked caller does not notice a death",

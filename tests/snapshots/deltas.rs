@@ -1,4 +1,4 @@
-//! A provider tells its readers what each generation changes in the one before it: they copy and check only that.
+//! A provider publishes a delta from each generation to the next: its readers copy and check only that.
 
 use bellwire::{Publisher, Refreshed, Server, Snapshot, SnapshotCache};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use crate::support::guard::{TEST_TIMEOUT, until};
 use crate::support::services::{Numbers, OutOfOrder};
 use crate::support::test_server::{Dir, client_config};
 
-/// A list of words, of which a change says the new values. `N` makes services of it that do not share their counts.
+/// A list of words, of which a delta has the new values. `N` makes services of it that do not share their counts.
 #[derive(Debug)]
 struct Words<const N: usize>;
 
-/// The words, and whether the last step to them was a change.
+/// The words, and whether the last step to them was a delta.
 #[derive(Debug)]
 struct Index {
     words: Vec<u64>,
@@ -48,12 +48,12 @@ impl<const N: usize> Snapshot for Words<N> {
         Some(changed.flat_map(|(at, (new, _))| [at, *new]).flat_map(u64::to_le_bytes).collect())
     }
 
-    fn apply_delta(index: &mut Index, changes: &[u8]) -> bool {
+    fn apply_delta(index: &mut Index, delta: &[u8]) -> bool {
         DELTAS[N].fetch_add(1, Ordering::SeqCst);
         if REFUSES[N].load(Ordering::SeqCst) {
             return false;
         }
-        let mut changed = words(changes);
+        let mut changed = words(delta);
         while let (Some(at), Some(word)) = (changed.next(), changed.next()) {
             index.words[at as usize] = word;
         }
@@ -215,7 +215,7 @@ fn deltas_of_a_successor_are_not_applied_to_the_predecessors_snapshot() {
     fixture.takes(&mut cache, true);
 }
 
-/// The numbers of a provider that tells no changes, to a reader that would follow them.
+/// The numbers of a provider that publishes no deltas, to a reader that would apply them.
 #[derive(Debug)]
 struct FollowedNumbers;
 

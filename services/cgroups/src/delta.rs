@@ -1,4 +1,4 @@
-//! What differs between two snapshots: found by comparing them, or published by the provider.
+//! The delta between two snapshots: found by comparing them, or sent by the provider.
 
 use core::cmp::Ordering;
 use core::str;
@@ -7,7 +7,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::label::{check_label, texts_of};
-use super::layout::{CHANGES_MAGIC, ChangesHeader, Item, PAIR_LEN, Pair};
+use super::layout::{DELTA_MAGIC, DeltaHeader, Item, PAIR_LEN, Pair};
 use super::row::Row;
 use super::validate::{self, Frame, name_span, path_span};
 use super::writer::{Area, narrow};
@@ -17,7 +17,7 @@ use super::{HEADER_LEN, ITEM_LEN, Index, LAYOUT, Meta, Mode, check_name, check_p
 const MAX_NEW: usize = 4;
 
 /// What differs. Each added cgroup is valid by itself; whether it fits the others is for [`Index::apply`] to check.
-pub(super) struct Changes<'a> {
+pub(super) struct Delta<'a> {
     pub(super) meta: Meta,
     /// Places in the old snapshot, ascending.
     pub(super) removed: Vec<u32>,
@@ -36,7 +36,7 @@ pub(super) struct Added<'a> {
     pub(super) pairs: &'a [Pair],
 }
 
-impl<'a> Changes<'a> {
+impl<'a> Delta<'a> {
     /// Compares a snapshot with that of an index, both in path order. Returns `None` if validating it as a whole is better: it
     /// is malformed, or too much of it is new.
     pub(super) fn between(old: &Index, bytes: &'a [u8]) -> Option<Self> {
@@ -49,7 +49,7 @@ impl<'a> Changes<'a> {
         {
             return None;
         }
-        let mut changes = Self { meta, removed: Vec::new(), added: Vec::new() };
+        let mut delta = Self { meta, removed: Vec::new(), added: Vec::new() };
         let mut left = (0..).zip(old.order());
         let mut next = left.next();
         for (place, item) in (0..).zip(items) {
@@ -68,27 +68,27 @@ impl<'a> Changes<'a> {
                 if after == Ordering::Less {
                     break;
                 }
-                changes.removed.push(at);
+                delta.removed.push(at);
                 next = left.next();
                 if after == Ordering::Equal {
                     break;
                 }
             }
             if order == Ordering::Less {
-                if changes.added.len() > items.len() / MAX_NEW {
+                if delta.added.len() > items.len() / MAX_NEW {
                     return None;
                 }
-                changes.added.push(Added::check(place, item, pairs, strings)?);
+                delta.added.push(Added::check(place, item, pairs, strings)?);
             }
         }
-        changes.removed.extend(next.into_iter().chain(left).map(|(at, _)| at));
-        (changes.removed.len() <= old.order().len() / 2).then_some(changes)
+        delta.removed.extend(next.into_iter().chain(left).map(|(at, _)| at));
+        (delta.removed.len() <= old.order().len() / 2).then_some(delta)
     }
 
-    /// Parses and checks what a provider published of the snapshot that follows that of `old`.
+    /// Parses and checks a provider's delta from the snapshot of `old` to the next one.
     pub(super) fn parse(old: &Index, bytes: &'a [u8]) -> Option<Self> {
-        let (header, body) = ChangesHeader::ref_from_prefix(bytes).ok()?;
-        let is_sound = header.magic == CHANGES_MAGIC
+        let (header, body) = DeltaHeader::ref_from_prefix(bytes).ok()?;
+        let is_sound = header.magic == DELTA_MAGIC
             && header.layout.get() == LAYOUT
             && usize::try_from(header.total_len.get()) == Ok(bytes.len())
             && header.reserved == [0; 11]
@@ -126,9 +126,9 @@ impl<'a> Changes<'a> {
         let places = (count + self.removed.len()) * size_of::<U32>();
         let len = HEADER_LEN + count * ITEM_LEN + pairs * PAIR_LEN + places + texts;
         let mut bytes = vec![0; len];
-        let (header, body) = ChangesHeader::mut_from_prefix(&mut bytes).ok()?;
-        *header = ChangesHeader {
-            magic: CHANGES_MAGIC,
+        let (header, body) = DeltaHeader::mut_from_prefix(&mut bytes).ok()?;
+        *header = DeltaHeader {
+            magic: DELTA_MAGIC,
             layout: LAYOUT.into(),
             total_len: narrow(len).into(),
             scanned_at: self.meta.scanned_at_nanos().into(),
@@ -201,7 +201,7 @@ mod tests {
         let removed = entries.iter_mut().step_by(100);
         removed.zip(others).for_each(|(removed, added)| *removed = added);
         let bytes = encode(&entries, meta).unwrap();
-        let changes = Changes::between(&old, &bytes).unwrap();
-        assert_eq!((changes.added.len(), changes.removed.len()), (10, 10));
+        let delta = Delta::between(&old, &bytes).unwrap();
+        assert_eq!((delta.added.len(), delta.removed.len()), (10, 10));
     }
 }
