@@ -12,7 +12,7 @@ pub type Labels = Vec<(String, String)>;
 /// What a provider knows of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cgroup {
-    /// It.
+    /// Its description.
     Known {
         /// The number of the software that manages it.
         orchestrator: u16,
@@ -25,18 +25,18 @@ pub enum Cgroup {
     RetryLater,
     /// Nothing, and asking again is useless.
     Unknown,
-    /// More than an answer holds.
+    /// The description does not fit in one answer.
     Oversized,
 }
 
 /// What a provider knows of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum App {
-    /// It.
+    /// Its description.
     Known(Process),
-    /// Nothing.
+    /// The provider does not know the process.
     Unknown,
-    /// More than an answer holds.
+    /// The description does not fit in one answer.
     Oversized,
 }
 
@@ -58,7 +58,7 @@ pub struct Process {
 /// The cgroup of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessCgroup {
-    /// It, with its path.
+    /// Its path, and what the provider knows of it.
     Known(String, CgroupName),
     /// Not yet, with its path or without one.
     RetryLater(String),

@@ -73,7 +73,7 @@ pub struct Exchange<'a> {
 /// What a service answered to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// These bytes.
+    /// The bytes of the answer.
     Ok(&'a [u8]),
     /// The request was malformed.
     Malformed,

@@ -66,7 +66,7 @@ pub enum ConfirmError {
 /// What this process does with another one besides waiting for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProcessAccess {
-    /// Nothing.
+    /// Only waits for its end.
     Watch,
     /// Puts handles into its table and takes handles from it, as a server does with its clients.
     Handles,

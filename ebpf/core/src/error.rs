@@ -12,7 +12,7 @@ pub enum Error {
     Kernel {
         /// The operation.
         what: &'static str,
-        /// Why.
+        /// The error from the system.
         source: libbpf_rs::Error,
     },
     /// No process, or none of the requested ones, uses the library.
@@ -55,7 +55,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error from the system.
         source: std::io::Error,
     },
     /// Memory of the kernel programs cannot be mapped.

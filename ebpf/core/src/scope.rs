@@ -24,6 +24,6 @@ pub enum Rate {
     Middle,
     /// 50 000, of any share.
     High,
-    /// All.
+    /// Every message.
     All,
 }

@@ -84,7 +84,7 @@ pub enum ClientError {
     Refused {
         /// The service.
         service: ServiceName,
-        /// Why.
+        /// The status of its answer.
         status: Status,
     },
     /// The provider closed the connection: it ended, or restarts.
@@ -104,7 +104,7 @@ pub enum ClientError {
     Violation {
         /// The service.
         service: ServiceName,
-        /// How.
+        /// The rule that it broke.
         violation: Violation,
     },
     /// The provider's answer is malformed.
@@ -112,7 +112,7 @@ pub enum ClientError {
     Malformed {
         /// The service.
         service: ServiceName,
-        /// How.
+        /// The first fault in it.
         malformed: Malformed,
     },
     /// The provider restarted between the parts of an answer, or left parts out without end.

@@ -6,7 +6,7 @@ use core::ops::{BitOr, BitOrAssign};
 pub struct Options(u32);
 
 impl Options {
-    /// Nothing known.
+    /// No property is known.
     pub const NONE: Self = Self(0);
     /// It is the root of the hierarchy, `/`.
     pub const ROOT: Self = Self(0x01);

@@ -92,7 +92,7 @@ struct Known {
 
 #[derive(Clone, Debug)]
 enum NameState {
-    /// Nothing yet.
+    /// No source has answered yet.
     Nothing,
     Name(Arc<Name>),
     /// No source knows its name.

@@ -101,7 +101,7 @@ pub struct Interest {
     pub readable: bool,
     /// Report when it can be written, where the system can tell.
     pub writable: bool,
-    /// How often.
+    /// When a ready object is reported.
     pub trigger: Trigger,
 }
 

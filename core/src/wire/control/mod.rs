@@ -161,7 +161,7 @@ pub struct Welcome {
 /// REFUSE: the server does not admit the client. No descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refuse {
-    /// Why.
+    /// The reason, as a code.
     pub code: RefuseCode,
     /// The versions that the server speaks.
     pub versions: Versions,

@@ -9,7 +9,7 @@ use crate::{CommandOutput, ResourceUsage};
 /// Whether processes can be inspected here.
 pub const IS_POSSIBLE: bool = false;
 
-/// No program.
+/// Empty: no program is started.
 pub const PROGRAM: &str = "";
 
 /// Replaces this program by another one, which is not possible on Windows: always [`io::ErrorKind::Unsupported`].
