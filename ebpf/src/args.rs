@@ -128,12 +128,12 @@ pub(crate) struct SnoopArgs {
     pub(crate) scope: Scope,
     /// Only sampled calls that took at least this long: 250us, 1ms, 2s
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
-    pub(crate) over: Duration,
+    pub(crate) min_duration: Duration,
     /// All calls, not only sampled ones, that waited at least this long, and what their threads waited for: at least 10us
-    #[arg(long, value_name = "TIME", conflicts_with = "over", value_parser = slow_time)]
-    pub(crate) slower_than: Option<Duration>,
+    #[arg(long, value_name = "TIME", conflicts_with = "min_duration", value_parser = slow_time)]
+    pub(crate) all_slower_than: Option<Duration>,
     /// Write where the threads of slow calls were off the CPU, as a flame graph
-    #[arg(long, value_name = "FILE", requires = "slower_than")]
+    #[arg(long, value_name = "FILE", requires = "all_slower_than")]
     pub(crate) flame: Option<PathBuf>,
     /// Stop after this many calls
     #[arg(short = 'n', long, value_name = "N")]
@@ -172,7 +172,7 @@ pub(crate) struct RecordArgs {
     pub(crate) output: PathBuf,
     /// Only calls that took at least this long: 250us, 1ms, 2s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
-    pub(crate) over: Duration,
+    pub(crate) min_duration: Duration,
 }
 
 #[derive(Debug, clap::Args)]

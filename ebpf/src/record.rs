@@ -40,7 +40,11 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     let file = file.map_err(unwritten)?;
     let is_file = file.metadata().is_ok_and(|stat| stat.is_file());
     let mut trace = Trace::new(BufWriter::new(file));
-    let options = Options { slow: Some(args.over), session_events: true, ..Options::default() };
+    let options = Options {
+        min_duration: Some(args.min_duration),
+        session_events: true,
+        ..Options::default()
+    };
     let mut has_begun = false;
     let mut summary = Summary { file: path.display().to_string(), ..Summary::default() };
     let traced = tracer::trace(&args.scope, options, |tracer| {
@@ -61,7 +65,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
                     (trace.delivery(delivery), &mut summary.deliveries)
                 }
                 TraceEvent::Session(event) => (trace.session_event(event), &mut summary.notes),
-                // Only for `snoop --slower-than`.
+                // Only for `snoop --all-slower-than`.
                 _ => return true,
             };
             *count += 1;

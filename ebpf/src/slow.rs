@@ -1,4 +1,4 @@
-//! `snoop --slower-than`: every slow call, and why the threads of both ends were off the CPU meanwhile.
+//! `snoop --all-slower-than`: every slow call, and why the threads of both ends were off the CPU meanwhile.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -48,7 +48,8 @@ struct Slow {
 
 pub(super) fn run(args: &SnoopArgs, least: Duration) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
-    let options = Options { slower_than: Some(least), slow: Some(least), ..Options::default() };
+    let options =
+        Options { all_slower_than: Some(least), min_duration: Some(least), ..Options::default() };
     tracer::trace(&args.scope, options, |tracer| {
         let least = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
         let slow = RefCell::new(Slow { left: args.count, least, ..Slow::default() });

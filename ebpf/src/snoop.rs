@@ -13,11 +13,11 @@ use crate::slow;
 use crate::tracer;
 
 pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
-    if let Some(least) = args.slower_than {
+    if let Some(least) = args.all_slower_than {
         return slow::run(args, least);
     }
     let waiter = Waiter::on_signals()?;
-    let options = Options { slow: Some(args.over), ..Options::default() };
+    let options = Options { min_duration: Some(args.min_duration), ..Options::default() };
     tracer::trace(&args.scope, options, |tracer| {
         if !args.scope.json {
             print_head()?;

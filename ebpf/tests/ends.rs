@@ -75,7 +75,9 @@ fn another_service_is_left_out() {
 fn snoop_prints_only_slow_calls_and_names_the_wakers() {
     let (_dir, server, mut client) = pair();
     client.ask("calls 1 0");
-    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--over", "200ms"]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--min-duration", "200ms"]) else {
+        return;
+    };
     client.ask("calls 5 0");
     client.ask("calls 2 330000");
     let calls = tracer.tables();

@@ -133,6 +133,8 @@ fn processes_and_their_sessions_are_listed() {
 #[test]
 fn a_closed_pipe_ends_the_tracer_successfully() {
     let (_dir, server, mut client) = pair();
-    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--over", "0s"]) else { return };
+    let Some(tracer) = Tracer::start_at(&server, &["snoop", "--min-duration", "0s"]) else {
+        return;
+    };
     assert!(tracer.close_output(|| drop(client.ask("calls 2 0"))).success());
 }

@@ -1,4 +1,4 @@
-//! `snoop --slower-than`: every slow call, at any rate.
+//! `snoop --all-slower-than`: every slow call, at any rate.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::support::tracer::{TRACER, Tracer};
 /// The tracer for calls slower than this, at the default sampling.
 fn trace_slow(time: &str, more: &[&str]) -> Option<Tracer> {
     let mut command = Command::new(TRACER);
-    command.args(["snoop", "--json", "--slower-than", time, "--exe"]).arg(program()).args(more);
+    command.args(["snoop", "--json", "--all-slower-than", time, "--exe"]).arg(program()).args(more);
     Tracer::start_by(command)
 }
 

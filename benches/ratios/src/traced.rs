@@ -18,7 +18,7 @@ const BATCH: Duration = Duration::from_millis(2);
 const MODES: [(&str, &[&str]); 5] = [
     ("default", &["hist"]),
     ("record", &["record", "--output", "/dev/null"]),
-    ("slower", &["snoop", "--slower-than", "10ms"]),
+    ("slower", &["snoop", "--all-slower-than", "10ms"]),
     ("5000", &["hist", "--rate", "5000"]),
     ("all", &["hist", "--rate", "all"]),
 ];

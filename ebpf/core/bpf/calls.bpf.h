@@ -193,7 +193,7 @@ static __always_inline void end_post(const struct session_record *record, const 
 			count_whole(slot, duration, key, work->ended, weight);
 			struct direction none = { .sent = work->ended, .published = work->ended, .received = work->ended };
 			none.pid = client;
-			if (duration >= slow)
+			if (duration >= min_duration)
 				report_call(key, record, request, work, &split, &none, weight);
 		}
 	}
@@ -273,7 +273,7 @@ int on_reply(struct pt_regs *ctx)
 			count(slot, REPLY, reply.received - reply.sent, weight);
 			__u64 duration = reply.received - request->sent - probes;
 			count_whole(slot, duration, &key, reply.received, weight);
-			if (duration >= slow)
+			if (duration >= min_duration)
 				report_call(&key, &record, request, work, &split, &reply, weight);
 		}
 	}

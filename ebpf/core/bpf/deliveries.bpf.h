@@ -130,7 +130,7 @@ __attribute__((noinline)) int end_delivery(const struct session_record *record, 
 	count(slot, VALIDATE, delivery->validated - delivery->taken, weight);
 	__u64 duration = delivery->validated - direction->sent;
 	count_whole(slot, duration, &key, delivery->validated, weight);
-	if (duration >= slow)
+	if (duration >= min_duration)
 		report_delivery(&key, record, delivery, published, weight);
 	return 1;
 }

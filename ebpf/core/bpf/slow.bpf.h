@@ -11,7 +11,7 @@ int on_slow(struct pt_regs *ctx)
 	long args[5] = {};
 	for (int at = 0; at < 5; at++)
 		bpf_usdt_arg(ctx, at, &args[at]);
-	if ((__u64)args[3] - (__u64)args[2] < slower_than)
+	if ((__u64)args[3] - (__u64)args[2] < all_slower_than)
 		return 0;
 	if (bpf_probe_read_user(&record, sizeof(record), (void *)args[0])) {
 		__sync_fetch_and_add(&losses.unread, 1);

@@ -109,7 +109,7 @@ static __always_inline bool lacks_return(__u32 tid)
 /* The current thread takes messages. */
 static __always_inline void note_taker(__u32 tid)
 {
-	if (slower_than != ~0ULL)
+	if (all_slower_than != ~0ULL)
 		leaves[thread_slot(tid)].taker = tid;
 }
 
@@ -120,7 +120,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	if (wakeups[slot].tid != task->pid)
 		return 0;
 	wakeups[slot].time = bpf_ktime_get_ns();
-	if (slow != ~0ULL || slower_than != ~0ULL) {
+	if (min_duration != ~0ULL || all_slower_than != ~0ULL) {
 		wakeups[slot].waker = tracer_pid(bpf_get_current_task_btf());
 		bpf_get_current_comm(wakeups[slot].comm, COMM);
 	}
@@ -208,7 +208,7 @@ static __always_inline void note_return(struct task_struct *task, __u32 slot, __
 		switches[slot].off_cpu.stopped += runnable - left;
 	switches[slot].off_cpu.runnable += now - runnable;
 	/* Shorter ones explain little of a slow call. */
-	if (slower_than != ~0ULL && (now - left) * 4 >= slower_than)
+	if (all_slower_than != ~0ULL && (now - left) * 4 >= all_slower_than)
 		report_off_cpu(task, slot, runnable, now, unwinds);
 	switches[slot].state = ON;
 }
@@ -230,7 +230,7 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *task, bool 
 	switches[slot].ran = task->se.sum_exec_runtime;
 	switches[slot].state = preempt || !state ? RUNNABLE : state & TASK_STOPPED_OR_TRACED ? STOPPED : SLEEPING;
 	switches[slot].left_cpu = now;
-	if (slower_than != ~0ULL) {
+	if (all_slower_than != ~0ULL) {
 		leaves[slot].user_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
 		leaves[slot].task_state = state;
 		leaves[slot].next = tracer_pid(next);

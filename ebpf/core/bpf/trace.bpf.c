@@ -19,9 +19,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u32 only_pid = 0;
 const volatile char only_service[NAME] = {};
 /* Calls of at least this duration are reported as events; none if all bits are set. */
-const volatile __u64 slow = ~0ULL;
+const volatile __u64 min_duration = ~0ULL;
 /* Calls that wait at least this long are reported, and what their threads waited for; none if all bits are set. */
-const volatile __u64 slower_than = ~0ULL;
+const volatile __u64 all_slower_than = ~0ULL;
 /* The pid namespace of the tracer: pids are reported as seen there. */
 const volatile __u32 pid_namespace = 0;
 

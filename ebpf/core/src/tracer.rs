@@ -69,17 +69,17 @@ pub struct Options {
     /// Starts although no process can be traced yet.
     pub may_wait: bool,
     /// Reports calls of at least this duration as events.
-    pub slow: Option<Duration>,
+    pub min_duration: Option<Duration>,
     /// Reports what happens to sessions as events.
     pub session_events: bool,
     /// Reports all calls that waited at least this long, and why their threads were off the CPU.
-    pub slower_than: Option<Duration>,
+    pub all_slower_than: Option<Duration>,
 }
 
 impl Options {
     /// Returns whether snapshots and events are sampled: not while every slow call is looked for.
     fn has_deliveries(&self) -> bool {
-        self.slower_than.is_none()
+        self.all_slower_than.is_none()
     }
 }
 
@@ -230,7 +230,7 @@ impl<'a> Tracer<'a> {
         open.progs.on_published.set_autoload(options.has_deliveries());
         open.progs.on_delivery.set_autoload(options.has_deliveries());
         open.progs.on_event.set_autoload(options.session_events);
-        open.progs.on_slow.set_autoload(options.slower_than.is_some());
+        open.progs.on_slow.set_autoload(options.all_slower_than.is_some());
         open.progs.on_rate.set_autoload(scope.rate != Rate::Default);
         if let Some(settings) = &mut open.maps.rodata_data {
             settings.only_pid = scope.pid.unwrap_or(0);
@@ -242,9 +242,9 @@ impl<'a> Tracer<'a> {
             for (to, from) in settings.only_service.iter_mut().take(last).zip(service.bytes()) {
                 *to = from.cast_signed();
             }
-            let nanos = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
-            settings.slow = options.slow.map_or(u64::MAX, nanos);
-            settings.slower_than = options.slower_than.map_or(u64::MAX, nanos);
+            let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            settings.min_duration = options.min_duration.map_or(u64::MAX, nanos);
+            settings.all_slower_than = options.all_slower_than.map_or(u64::MAX, nanos);
         }
         let skel = open.load().map_err(kernel("load the programs into the kernel"))?;
         let stats = Stats::map(skel.maps.stats.as_fd()).map_err(Error::Io)?;
@@ -351,7 +351,7 @@ impl<'a> Tracer<'a> {
                 attach(&progs.on_event, probe, cookie)?;
             }
         }
-        if let Some(slow) = self.options.slower_than {
+        if let Some(slow) = self.options.all_slower_than {
             attach(&progs.on_slow, slow_probe(slow), 0)?;
         }
         attach(&progs.on_reply, "reply", 0)?;
