@@ -22,21 +22,21 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
         fired(outcome),
     ];
     checks.extend(FIGURES.iter().map(|figure| flat(outcome, figure)));
-    let trouble = match outcome.trouble.first() {
+    let text = match outcome.process_failures.first() {
         Some(first) => format!("every process exited as requested; {first}"),
         None => "every process exited as requested".into(),
     };
     checks.push(Check::new(
         "ended_in_order",
-        trouble,
-        outcome.trouble.is_empty(),
+        text,
+        outcome.process_failures.is_empty(),
         "see the messages of the process on standard error",
     ));
     checks
 }
 
 fn accounted(outcome: &Outcome) -> Check {
-    let Outcome { steady, unsound, .. } = outcome;
+    let Outcome { steady, unreconciled, .. } = outcome;
     let total = outcome.total();
     let (made, answered) = (count(total.made), count(total.answered));
     let (refused, failed) = (count(total.refused), count(total.failed));
@@ -46,7 +46,7 @@ fn accounted(outcome: &Outcome) -> Check {
         format!(
             "{made} calls made = {answered} answered + {refused} refused + {failed} failed with a reason + {wrong} wrong + {open} in flight when their caller was killed"
         ),
-        *unsound == 0
+        *unreconciled == 0
             && total.is_sound()
             && steady.total().in_flight == 0
             && some(outcome, total.made),
@@ -55,9 +55,10 @@ fn accounted(outcome: &Outcome) -> Check {
 }
 
 fn right(outcome: &Outcome) -> Check {
-    let Outcome { steady, fragile, .. } = outcome;
+    let Outcome { steady, faulted_consumers, .. } = outcome;
     let wrong = outcome.total().wrong;
-    let each = [&steady.steady, &steady.fragile, &fragile.steady, &fragile.fragile];
+    let each =
+        [&steady.steady, &steady.faulted, &faulted_consumers.steady, &faulted_consumers.faulted];
     Check::new(
         "answers_right",
         format!("{} answers were wrong, by checksum, number and length", count(wrong)),
@@ -85,7 +86,7 @@ fn unharmed(outcome: &Outcome) -> Check {
 fn ran_once(outcome: &Outcome) -> Check {
     let call_counts = &outcome.steady.steady;
     let runs = outcome.provider.runs.get(&outcome.steady_id).copied().unwrap_or(0);
-    let repeated = outcome.provider.repeated + outcome.harmed.repeated;
+    let repeated = outcome.provider.repeated + outcome.faulted_providers.repeated;
     let bounds =
         call_counts.answered..=call_counts.answered + call_counts.failed + call_counts.wrong;
     Check::new(
@@ -102,9 +103,9 @@ fn ran_once(outcome: &Outcome) -> Check {
 }
 
 fn honest(outcome: &Outcome) -> Check {
-    let Outcome { provider, harmed, .. } = outcome;
-    let poisoned = provider.poisoned + harmed.poisoned;
-    let damaged = provider.damaged + harmed.damaged;
+    let Outcome { provider, faulted_providers, .. } = outcome;
+    let poisoned = provider.poisoned + faulted_providers.poisoned;
+    let damaged = provider.damaged + faulted_providers.damaged;
     let mut total = outcome.total();
     total.reasons.retain(|reason, _| !EXPECTED.contains(&reason.as_str()));
     let odd = &total.reasons;
@@ -257,7 +258,8 @@ mod tests {
             lanes_grown: 1,
             lanes_shrunk: 1,
         };
-        let fragile = ConsumerCalls { steady: call_counts(0, 2), fragile: call_counts(3, 4) };
+        let faulted_consumers =
+            ConsumerCalls { steady: call_counts(0, 2), faulted: call_counts(3, 4) };
         let provider = Served {
             accepted: 203,
             answered: 201,
@@ -268,8 +270,8 @@ mod tests {
         Outcome {
             fired,
             steady_id: 3,
-            steady: ConsumerCalls { steady: call_counts(0, 0), fragile: call_counts(5, 6) },
-            fragile,
+            steady: ConsumerCalls { steady: call_counts(0, 0), faulted: call_counts(5, 6) },
+            faulted_consumers,
             provider,
             samples: (0..10).map(|at| (f64::from(at), [held; 2])).collect(),
             ..Outcome::default()
@@ -309,30 +311,33 @@ mod tests {
     #[test]
     fn each_fault_fails_its_own_check_alone() {
         let rows: [Row; 21] = [
-            ("calls_accounted", |outcome| outcome.fragile.fragile.made += 1),
-            ("calls_accounted", |outcome| outcome.unsound += 1),
+            ("calls_accounted", |outcome| outcome.faulted_consumers.faulted.made += 1),
+            ("calls_accounted", |outcome| outcome.unreconciled += 1),
             // Of one that nobody killed.
-            ("calls_accounted", |outcome| add(&mut outcome.steady.fragile, |of| &mut of.in_flight)),
-            ("answers_right", |outcome| add(&mut outcome.fragile.steady, |of| &mut of.wrong)),
-            ("answers_right", |outcome| outcome.fragile.fragile = CallCounts::default()),
+            ("calls_accounted", |outcome| add(&mut outcome.steady.faulted, |of| &mut of.in_flight)),
+            ("answers_right", |outcome| {
+                add(&mut outcome.faulted_consumers.steady, |of| &mut of.wrong);
+            }),
+            ("answers_right", |outcome| outcome.faulted_consumers.faulted = CallCounts::default()),
             ("others_unharmed", |outcome| add(&mut outcome.steady.steady, |of| &mut of.failed)),
-            ("handlers_ran_once", |outcome| outcome.harmed.repeated += 1),
+            ("handlers_ran_once", |outcome| outcome.faulted_providers.repeated += 1),
             ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 0)].into()),
             ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 99)].into()),
             ("handlers_ran_once", |outcome| outcome.provider.runs = [(3, 101)].into()),
             ("peers_honest", |outcome| outcome.provider.poisoned += 1),
-            ("peers_honest", |outcome| outcome.harmed.damaged += 1),
+            ("peers_honest", |outcome| outcome.faulted_providers.damaged += 1),
             ("peers_honest", |outcome| {
-                outcome.fragile.fragile.reasons = [("ProtocolViolation".into(), 1)].into();
+                outcome.faulted_consumers.faulted.reasons =
+                    [("ProtocolViolation".into(), 1)].into();
             }),
             ("counters_reconcile", |outcome| outcome.provider.lost += 1),
-            ("counters_reconcile", |outcome| outcome.steady.fragile.miscounted += 1),
+            ("counters_reconcile", |outcome| outcome.steady.faulted.miscounted += 1),
             ("faults_fired", |outcome| outcome.fired.consumers_stopped = 0),
             ("descriptors_flat", |outcome| leak(outcome, |held| &mut held.descriptors, 1)),
             ("threads_flat", |outcome| leak(outcome, |held| &mut held.threads, 1)),
             ("memfds_flat", |outcome| leak(outcome, |held| &mut held.memfds, 1)),
             ("rss_flat", |outcome| leak(outcome, |held| &mut held.rss, 2 << 20)),
-            ("ended_in_order", |outcome| outcome.trouble.push("it ended".into())),
+            ("ended_in_order", |outcome| outcome.process_failures.push("it ended".into())),
         ];
         for (row, (check, change)) in rows.into_iter().enumerate() {
             assert_eq!(failing(change), [check], "row {row}");

@@ -73,7 +73,7 @@ fn lock(consumer_calls: &Mutex<ConsumerCalls>) -> MutexGuard<'_, ConsumerCalls> 
 struct Worker {
     random: Rng,
     stops_taking: bool,
-    /// To the steady provider, and to the fragile one.
+    /// To the steady provider, and to the faulted one.
     lines: [Line; 2],
 }
 
@@ -98,7 +98,7 @@ impl Worker {
                 consumer_calls: Arc::clone(consumer_calls),
                 call_counts: match steady {
                     true => |consumer_calls| &mut consumer_calls.steady,
-                    false => |consumer_calls| &mut consumer_calls.fragile,
+                    false => |consumer_calls| &mut consumer_calls.faulted,
                 },
                 lanes: [0; 2],
                 defect: child.defect.filter(|_| steady && thread == 0),

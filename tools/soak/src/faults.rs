@@ -25,23 +25,23 @@ const LONG: Range<u64> = 1_500..2_500;
 impl Fault {
     /// Returns the next fault, determined by the seed.
     pub(super) fn draw(random: &mut Rng) -> Self {
-        let consumer = Role::FragileConsumer(random.u8(1..=2));
+        let consumer = Role::FaultedConsumer(random.u8(1..=2));
         let short = random.u64(SHORT);
         let long = random.u64(LONG);
         match random.u8(..10) {
-            0 | 1 => Self::Kill(Role::FragileProvider),
+            0 | 1 => Self::Kill(Role::FaultedProvider),
             2 | 3 => Self::Kill(consumer),
-            4 | 5 => Self::Stop(Role::FragileProvider, short),
+            4 | 5 => Self::Stop(Role::FaultedProvider, short),
             6 => Self::Stop(consumer, short),
             7 => Self::Stop(consumer, long),
-            8 => Self::Restart(Role::FragileProvider),
+            8 => Self::Restart(Role::FaultedProvider),
             _ => Self::Restart(consumer),
         }
     }
 
     /// Returns one fault of each kind.
     pub(super) fn each() -> Vec<Self> {
-        let (provider, [one, two]) = (Role::FragileProvider, [1, 2].map(Role::FragileConsumer));
+        let (provider, [one, two]) = (Role::FaultedProvider, [1, 2].map(Role::FaultedConsumer));
         vec![
             Self::Restart(two),
             Self::Restart(provider),

@@ -21,17 +21,17 @@ pub(super) enum Role {
     SteadyProvider,
     /// Lives through the whole run, without faults.
     SteadyConsumer,
-    FragileProvider,
+    FaultedProvider,
     /// One of two.
-    FragileConsumer(u8),
+    FaultedConsumer(u8),
 }
 
 pub(super) const ROLES: [Role; 5] = [
     Role::SteadyProvider,
-    Role::FragileProvider,
+    Role::FaultedProvider,
     Role::SteadyConsumer,
-    Role::FragileConsumer(1),
-    Role::FragileConsumer(2),
+    Role::FaultedConsumer(1),
+    Role::FaultedConsumer(2),
 ];
 
 impl Role {
@@ -39,9 +39,9 @@ impl Role {
         match self {
             Self::SteadyProvider => "steady provider",
             Self::SteadyConsumer => "steady consumer",
-            Self::FragileProvider => "fragile provider",
-            Self::FragileConsumer(1) => "fragile consumer 1",
-            Self::FragileConsumer(_) => "fragile consumer 2",
+            Self::FaultedProvider => "faulted provider",
+            Self::FaultedConsumer(1) => "faulted consumer 1",
+            Self::FaultedConsumer(_) => "faulted consumer 2",
         }
     }
 
@@ -50,7 +50,7 @@ impl Role {
     }
 
     pub(super) fn is_consumer(self) -> bool {
-        matches!(self, Self::SteadyConsumer | Self::FragileConsumer(_))
+        matches!(self, Self::SteadyConsumer | Self::FaultedConsumer(_))
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Echo;
 
 /// Returns the run dir of the provider that gets no faults, or of the one that is killed, stopped and restarted.
 pub(super) fn run_dir(dir: &Path, steady: bool) -> RunDir {
-    RunDir::new(dir.join(if steady { "steady" } else { "fragile" }))
+    RunDir::new(dir.join(if steady { "steady" } else { "faulted" }))
 }
 
 /// A message from a process.
@@ -53,7 +53,7 @@ pub(super) fn report(counters: impl Fn() -> ChildMessage) -> Result<(), Failure>
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ConsumerCalls {
     pub(super) steady: CallCounts,
-    pub(super) fragile: CallCounts,
+    pub(super) faulted: CallCounts,
 }
 
 /// Calls of one service. `made = answered + wrong + refused + failed + in_flight`.
@@ -141,12 +141,12 @@ impl CallCounts {
 impl ConsumerCalls {
     pub(super) fn add(&mut self, other: &Self) {
         self.steady.add(&other.steady);
-        self.fragile.add(&other.fragile);
+        self.faulted.add(&other.faulted);
     }
 
     pub(super) fn total(&self) -> CallCounts {
         let mut total = self.steady.clone();
-        total.add(&self.fragile);
+        total.add(&self.faulted);
         total
     }
 }

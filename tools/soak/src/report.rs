@@ -108,12 +108,12 @@ impl Report {
 }
 
 fn all_call_counts(outcome: &Outcome) -> [(&'static str, &'static str, &CallCounts); 4] {
-    let (steady, fragile) = (&outcome.steady, &outcome.fragile);
+    let (steady, faulted) = (&outcome.steady, &outcome.faulted_consumers);
     [
         ("steady consumer", "steady provider", &steady.steady),
-        ("steady consumer", "fragile provider", &steady.fragile),
-        ("fragile consumers", "steady provider", &fragile.steady),
-        ("fragile consumers", "fragile provider", &fragile.fragile),
+        ("steady consumer", "faulted provider", &steady.faulted),
+        ("faulted consumers", "steady provider", &faulted.steady),
+        ("faulted consumers", "faulted provider", &faulted.faulted),
     ]
 }
 
@@ -186,6 +186,6 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
         "held": held,
         "samples": samples,
         "steady_provider": outcome.provider,
-        "trouble": outcome.trouble,
+        "process_failures": outcome.process_failures,
     })
 }

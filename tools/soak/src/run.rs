@@ -1,4 +1,4 @@
-//! The phases of a soak: rounds of faults, each followed by a calm phase in which all processes run and the steady ones are
+//! The phases of a soak: rounds of faults, each followed by a quiet phase in which all processes run and the steady ones are
 //! sampled.
 
 use std::path::Path;
@@ -21,9 +21,9 @@ use bellwire_cli::stop::{Stop, StopReason};
 /// The minimum and maximum duration of the faults of one round. In between, a twelfth of the whole run.
 const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
 /// How long all processes run before the steady ones are sampled.
-const CALM_PHASE: Duration = Duration::from_millis(400);
+const SETTLE_TIME: Duration = Duration::from_millis(400);
 /// How long it may take until every intended session is open.
-const WHOLE: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of first rounds whose samples do not count: figures that grow with use have grown by then.
 const UNCOUNTED: u32 = 1;
 /// The minimum number of samples: a run with fewer continues after its time, up to thrice that.
@@ -42,14 +42,14 @@ pub(super) struct Outcome {
     /// Counters of the steady consumer.
     pub(super) steady: ConsumerCalls,
     /// Counters of all other consumers, as last reported.
-    pub(super) fragile: ConsumerCalls,
+    pub(super) faulted_consumers: ConsumerCalls,
     pub(super) provider: Served,
     /// Counters of all providers with faults, as last reported.
-    pub(super) harmed: Served,
+    pub(super) faulted_providers: Served,
     /// Reports that did not add up, of any process at any time.
-    pub(super) unsound: u64,
+    pub(super) unreconciled: u64,
     /// Processes that ended otherwise than requested.
-    pub(super) trouble: Vec<String>,
+    pub(super) process_failures: Vec<String>,
     /// The second of each sample, and what the steady provider and the steady consumer held.
     pub(super) samples: Vec<(f64, [ResourceUsage; 2])>,
     pub(super) interrupted: Option<StopReason>,
@@ -59,7 +59,7 @@ impl Outcome {
     /// Returns the counters of all consumers.
     pub(super) fn total(&self) -> CallCounts {
         let mut total = self.steady.total();
-        total.add(&self.fragile.total());
+        total.add(&self.faulted_consumers.total());
         total
     }
 }
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         };
         while lasts(&self) && !self.is_over() {
             self.faults(report)?;
-            self.calm(report, round >= UNCOUNTED)?;
+            self.settle_and_sample(report, round >= UNCOUNTED)?;
             round += 1;
         }
         self.end(report)?;
@@ -161,13 +161,15 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until all processes run again, and samples the steady ones.
-    fn calm(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
+    fn settle_and_sample(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
         if !self.until(PROCESS_TIMEOUT, report, |run| run.everybody_runs() || run.is_over())? {
-            self.outcome.trouble.push("a process or a session was not restored in time".into());
+            self.outcome
+                .process_failures
+                .push("a process or a session was not restored in time".into());
         }
-        self.until(CALM_PHASE, report, Run::is_over)?;
-        self.until(WHOLE, report, |run| run.is_whole() || run.is_over())?;
-        if self.is_over() || !self.is_whole() || !counts {
+        self.until(SETTLE_TIME, report, Run::is_over)?;
+        self.until(OPEN_TIMEOUT, report, |run| run.all_sessions_open() || run.is_over())?;
+        if self.is_over() || !self.all_sessions_open() || !counts {
             return Ok(());
         }
         let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
@@ -249,7 +251,7 @@ impl<'a> Run<'a> {
     }
 
     fn report_progress(&self, report: &Report) -> Result<(), Failure> {
-        let mut consumer_calls = self.outcome.fragile.clone();
+        let mut consumer_calls = self.outcome.faulted_consumers.clone();
         self.members.iter().for_each(|member| consumer_calls.add(&member.consumer_calls));
         let held = self.outcome.samples.last().map(|(_, held)| *held);
         report.progress(self.began.elapsed(), &consumer_calls.total(), &self.outcome.fired, held)
@@ -270,8 +272,8 @@ impl<'a> Run<'a> {
             Some(ChildMessage::Ready) => member.state = State::Running,
             Some(ChildMessage::ConsumerCalls(consumer_calls)) => {
                 let is_sound =
-                    consumer_calls.steady.is_sound() && consumer_calls.fragile.is_sound();
-                self.outcome.unsound += u64::from(!is_sound);
+                    consumer_calls.steady.is_sound() && consumer_calls.faulted.is_sound();
+                self.outcome.unreconciled += u64::from(!is_sound);
                 member.consumer_calls = consumer_calls;
             }
             Some(ChildMessage::Served(served)) => member.served = served,
@@ -290,12 +292,14 @@ impl<'a> Run<'a> {
         let reconciles = role.is_consumer() || member.served.reconciles();
         member.state = State::Away(Instant::now());
         if !was_requested || !is_clean {
-            self.outcome.trouble.push(format!("the {} ended with {status}", role.name()));
+            self.outcome.process_failures.push(format!("the {} ended with {status}", role.name()));
         } else if !role.is_steady() && !self.is_ending {
             self.outcome.fired.restarted(role);
         }
         if was_requested && !reconciles {
-            self.outcome.trouble.push(format!("the {}'s counters do not add up", role.name()));
+            self.outcome
+                .process_failures
+                .push(format!("the {}'s counters do not add up", role.name()));
         }
         self.account(role);
     }
@@ -307,7 +311,8 @@ impl<'a> Run<'a> {
         };
         let consumer_calls = std::mem::take(&mut member.consumer_calls);
         let served = std::mem::take(&mut member.served);
-        let Outcome { steady, fragile, provider, harmed, fired, .. } = &mut self.outcome;
+        let Outcome { steady, faulted_consumers, provider, faulted_providers, fired, .. } =
+            &mut self.outcome;
         let (grown, shrunk) = (consumer_calls.total().grown, consumer_calls.total().shrunk);
         fired.lanes_grown += grown;
         fired.lanes_shrunk += shrunk;
@@ -315,12 +320,12 @@ impl<'a> Run<'a> {
         match role {
             Role::SteadyConsumer => *steady = consumer_calls,
             Role::SteadyProvider => *provider = served,
-            Role::FragileConsumer(_) => fragile.add(&consumer_calls),
-            Role::FragileProvider => {
-                harmed.damaged += served.damaged;
-                harmed.repeated += served.repeated;
-                harmed.poisoned += served.poisoned;
-                harmed.stalled += served.stalled;
+            Role::FaultedConsumer(_) => faulted_consumers.add(&consumer_calls),
+            Role::FaultedProvider => {
+                faulted_providers.damaged += served.damaged;
+                faulted_providers.repeated += served.repeated;
+                faulted_providers.poisoned += served.poisoned;
+                faulted_providers.stalled += served.stalled;
             }
         }
     }
@@ -341,8 +346,8 @@ impl<'a> Run<'a> {
                     let role = member.role;
                     member.kill();
                     member.state = State::Away(now);
-                    let trouble = format!("the {} did not end and was killed", role.name());
-                    self.outcome.trouble.push(trouble);
+                    let failure = format!("the {} did not end and was killed", role.name());
+                    self.outcome.process_failures.push(failure);
                     self.account(role);
                 }
                 State::Away(until) if now >= until && is_restarted => {
@@ -393,7 +398,7 @@ impl<'a> Run<'a> {
                     run.members.iter().filter(|member| member.role.is_consumer() == is_consumer);
                 ours.into_iter().all(|member| !matches!(member.state, State::Ending(_)))
             };
-            self.until(PROCESS_TIMEOUT + CALM_PHASE, report, gone)?;
+            self.until(PROCESS_TIMEOUT + SETTLE_TIME, report, gone)?;
         }
         Ok(())
     }
@@ -403,7 +408,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns whether every intended session is open, so that samples are comparable.
-    fn is_whole(&self) -> bool {
+    fn all_sessions_open(&self) -> bool {
         let consumers = ROLES.into_iter().filter(|role| role.is_consumer()).count() as u64;
         let sessions = consumers * u64::from(self.launch.args.sessions);
         let mut providers = self.members.iter().filter(|member| !member.role.is_consumer());
