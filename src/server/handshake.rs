@@ -111,7 +111,9 @@ impl PendingHandshake {
                         User::own(),
                         config.admission,
                     ),
-                    Err(error) => format!("the provider cannot tell who the client is: {error}"),
+                    Err(error) => {
+                        format!("the provider cannot determine the client's user: {error}")
+                    }
                 };
                 let caller = found.ok().map(|credentials| caller(&credentials, session));
                 let refusal = Refuse::new(RefuseCode::Credentials, &reason);

@@ -116,23 +116,23 @@ fn size(text: &str) -> Result<usize, String> {
     };
     let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
     let bytes = bytes.filter(|bytes| (8..=16 << 20).contains(bytes));
-    bytes.ok_or_else(|| "say a number from 8 to 16777216, such as 64, 4k or 1m".to_owned())
+    bytes.ok_or_else(|| "expected a size from 8 to 16m, such as 64, 4k or 1m".to_owned())
 }
 
 fn falsify(text: &str) -> Result<(String, u64), String> {
-    let (peer, often) = text.split_once('=').ok_or("say PEER=N")?;
-    Ok((peer.to_owned(), often.parse().map_err(|_| "say PEER=N")?))
+    let (peer, often) = text.split_once('=').ok_or("expected PEER=N")?;
+    Ok((peer.to_owned(), often.parse().map_err(|_| "expected PEER=N")?))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "say a time from 1ms to 60s, such as 20ms".to_owned();
+    let wrong = || "expected a time from 1ms to 60s, such as 20ms".to_owned();
     let time = humantime::parse_duration(text).map_err(|_| wrong())?;
     let fits = (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&time);
     if fits { Ok(time) } else { Err(wrong()) }
 }
 
 fn pin(text: &str) -> Result<(usize, usize), String> {
-    let wrong = || "say two processors that this process may use, such as 0,1".to_owned();
+    let wrong = || "expected two processors that this process may use, such as 0,1".to_owned();
     let (client, server) = text.split_once(',').ok_or_else(wrong)?;
     let cpu = |text: &str| text.trim().parse::<usize>().map_err(|_| wrong());
     let (client, server) = (cpu(client)?, cpu(server)?);

@@ -109,10 +109,10 @@ pub enum MalformedKind {
     #[error("invalid path: {0}")]
     Path(TextFault),
     /// A name breaks a rule.
-    #[error("the name is not one: {0}")]
+    #[error("invalid name: {0}")]
     Name(TextFault),
     /// A label or a hierarchy breaks a rule.
-    #[error("a label or hierarchy is not one: {0}")]
+    #[error("invalid label or hierarchy: {0}")]
     Label(TextFault),
     /// The paths are not in ascending order: this one is below the one before it, or the same.
     #[error("the path does not sort after the one before it")]
