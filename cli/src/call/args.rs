@@ -38,7 +38,7 @@ pub(crate) struct Call {
     /// The request, as pairs of hexadecimal digits; prints the answer as digits, too
     #[arg(long, value_name = "DIGITS", group = "content", value_parser = hex_digits)]
     pub(crate) hex: Option<HexDigits>,
-    /// The request, as JSON: of a message of --proto, or without that unchanged
+    /// The request as JSON, encoded as the --proto message; sent as is without --proto
     #[arg(long, value_name = "JSON", group = "content")]
     pub(crate) json: Option<String>,
     /// Read the request from stdin

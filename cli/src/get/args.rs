@@ -51,7 +51,7 @@ pub(crate) struct Get {
     /// Print hexadecimal digits, not text (other services only)
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Print JSON, of a message that this file describes (other services only)
+    /// Decode the snapshot by this .proto file and print it as JSON (other services only)
     #[arg(long, value_name = "FILE", requires = "message", conflicts_with = "hex")]
     pub(crate) proto: Option<PathBuf>,
     /// The message in that file
