@@ -121,7 +121,7 @@ func (p *EventPublisher) Send(event []byte) (number uint64, err error) {
 	return p.publish(event), nil
 }
 
-// publish writes the ring and the board, and wakes who waits.
+// publish writes the ring and the board, and wakes the waiters.
 func (p *publishing) publish(bytes []byte) uint64 {
 	f, s := p.from, p.server
 	f.generation++

@@ -118,7 +118,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
             Cell::new(or_dash(mode)).style(access(mode))
         })
         .left("OWNER", |endpoint| or_dash(endpoint.owner.as_ref().or(endpoint.user.as_ref())));
-    // Who has moved on does not want the column.
+    // Omitted where no netipc client was ever admitted.
     if endpoints.iter().any(|endpoint| endpoint.netipc_admitted > Some(0)) {
         rows = rows.right("NETIPC", |endpoint| Cell::new(number(endpoint.netipc)).style(WARN));
     }

@@ -40,7 +40,7 @@ pub struct AsyncClient<S: Service> {
     contract: Contract,
     /// Opens sessions, one at a time.
     opening: Turn<Client<S>>,
-    /// Whose turn it is to wait for an arrival: there is one watch, and it tells each arrival once.
+    /// Whose turn it is to wait for an arrival: there is one watch, and it reports each arrival once.
     arriving: Turn<()>,
     /// Wakes the task whose turn it is when another one opened a session.
     opened: Notify,

@@ -62,7 +62,7 @@ impl Reactor {
             return false;
         }
         let Self { clients, slots, outbox, spins: [for_clients, for_workers], .. } = self;
-        // Only this thread has answers made.
+        // Only this thread submits jobs.
         let outbox = outbox.is_busy().then_some(&**outbox);
         let spin = if outbox.is_some() { for_workers } else { for_clients };
         spin.exchanged(std::mem::take(&mut self.exchanged));
