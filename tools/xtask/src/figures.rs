@@ -302,7 +302,7 @@ scenario,about,contender,placement,main,stable,ns_median,to_floor_median,to_floo
 ping-pong-64,\"call of 64 B, and its answer\",bellwire,one cache,true,true,190,1.31,1.2,1.4,
 ping-pong-64,a call,bellwire,one core,false,true,100,1.31,1.2,1.4,
 ping-pong-64,a call,iceoryx2,one cache,true,true,600,4,4,4,3.16
-ping-pong-64,a call,slot,one cache,true,false,60,4,4,4,0.31
+ping-pong-64,a call,shm-condvar,one cache,true,false,60,4,4,4,0.31
 ";
 
     fn rows() -> Vec<Row> {

@@ -6,12 +6,12 @@
 mod arrivals;
 mod bellwire;
 mod bellwire_c;
+mod condvar;
 mod iceoryx2;
 mod interprocess;
 mod ipc_channel;
 mod mqueue;
 mod packets;
-mod slot;
 mod streams;
 mod validation;
 
@@ -322,7 +322,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<streams::Buffered>(),
     Entry::of::<streams::Streams<streams::Tcp>>(),
     Entry::of::<streams::Streams<streams::Fifo>>(),
-    Entry::of::<slot::Slot>(),
+    Entry::of::<condvar::ShmCondvar>(),
     Entry::of::<mqueue::Mqueue>(),
     Entry::of::<ipc_channel::IpcChannel>(),
     Entry::of::<streams::Streams<interprocess::Interprocess>>(),

@@ -22,10 +22,10 @@ const MOST: usize = 64;
 const MAX_BYTES: usize = 4 << 20;
 
 /// Two bounded buffers.
-pub(super) struct Slot;
+pub(super) struct ShmCondvar;
 
-impl Contender for Slot {
-    const NAME: &'static str = "slot";
+impl Contender for ShmCondvar {
+    const NAME: &'static str = "shm-condvar";
 
     fn about() -> ContenderInfo {
         let settings = format!(
