@@ -29,9 +29,17 @@ fn a_report_has_a_page_figures_and_pictures_that_parse() {
     assert!(records.iter().all(|record| record[median].parse::<f64>().unwrap() > 0.0));
 
     let page = fs::read_to_string(dir.join("README.md")).unwrap();
-    assert!(page.contains("| kernel | Linux ") && page.contains("## ping-pong-64\n"), "{page}");
-    let pictures: Vec<&str> =
-        page.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+    assert!(page.contains("| kernel | Linux ") && page.contains("\n| ping-pong-64 | "), "{page}");
+    // A line for each scenario, whatever the number of contenders.
+    let scenarios = json["scenarios"].as_array().unwrap();
+    let lines = page.lines().filter(|line| {
+        scenarios
+            .iter()
+            .any(|of| line.starts_with(&format!("| {} |", of["name"].as_str().unwrap())))
+    });
+    assert_eq!(lines.count(), scenarios.len(), "{page}");
+    let links = page.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let pictures: Vec<&str> = links.filter(|link| !link.starts_with('#')).collect();
     for expected in
         ["cdf-ping-pong-64.svg", "throughput-ping-pong.svg", "cpu-by-rate.svg", "p99-by-rate.svg"]
     {
@@ -171,7 +179,7 @@ fn a_report_has_the_state_of_the_machine_before_between_and_after() {
         assert_eq!(state["load"].as_str().unwrap().split(' ').count(), 5, "{state:#}");
     }
     let page = fs::read_to_string(dir.path().join("README.md")).unwrap();
-    assert!(page.contains("| before | 0 s | "), "{page}");
+    assert!(page.contains("| stolen meanwhile | at most "), "{page}");
 }
 
 #[test]
@@ -182,14 +190,18 @@ fn validation_is_shown_apart_for_a_changed_snapshot_and_for_no_other() {
     let ended =
         bench(&[&["--quick", "snapshot-changed", "snapshot-unchanged-16"], &against[..]].concat());
     assert_eq!(ended.status, Some(0), "{ended:?}");
+    let is_part = |line: &&str| line.contains("validation alone takes: ");
+    let parts: Vec<_> = ended.stdout.lines().filter(is_part).collect();
+    assert_eq!(parts.len(), 6, "{}", ended.stdout);
+    for part in parts {
+        assert!(part.contains(" of bellwire, ") && part.contains(" of seqpacket"), "{part}");
+    }
     let page = fs::read_to_string(dir.path().join("README.md")).unwrap();
-    for text in [page, ended.stdout] {
-        let is_part = |line: &&str| line.contains("validation alone takes: ");
-        let parts: Vec<_> = text.lines().filter(is_part).collect();
-        assert_eq!(parts.len(), 6, "{text}");
-        for part in parts {
-            assert!(part.contains(" of bellwire, ") && part.contains(" of seqpacket"), "{part}");
-        }
+    let head = page.lines().find(|line| line.starts_with("| scenario |")).unwrap();
+    assert!(head.ends_with("| bellwire | seqpacket | validation |"), "{head}");
+    for line in page.lines().filter(|line| line.starts_with("| snapshot-")) {
+        let is_empty = line.ends_with("|  |");
+        assert_eq!(is_empty, line.starts_with("| snapshot-unchanged-16"), "{line}");
     }
 }
 

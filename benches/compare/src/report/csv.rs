@@ -6,7 +6,7 @@ use crate::Outcome;
 /// What a column is called, and what it has of a row.
 type Column = (&'static str, fn(&Measured, &Row) -> String);
 
-const COLUMNS: [Column; 36] = [
+const COLUMNS: [Column; 42] = [
     ("scenario", |measured, _| measured.name.clone()),
     ("about", |measured, _| measured.about.clone()),
     ("contender", |_, row| row.contender.clone()),
@@ -43,6 +43,12 @@ const COLUMNS: [Column; 36] = [
     ("kernel_server_ns", |_, row| row.kernel_server_ns.to_string()),
     ("sleeps_server", |_, row| row.sleeps_server.to_string()),
     ("resident_server_bytes", |_, row| row.resident_server.to_string()),
+    ("ns_low", |_, row| row.ns.middle.0.to_string()),
+    ("ns_high", |_, row| row.ns.middle.1.to_string()),
+    ("first_attempt_ns", |_, row| known(row.first_attempt.as_ref().map(|first| first.ns.median))),
+    ("first_attempt_stable", |_, row| known(row.first_attempt.as_ref().map(|first| first.stable))),
+    ("floor", |measured, _| measured.floor.clone()),
+    ("other_floors_ns", |measured, _| other_floors(measured)),
 ];
 
 /// Empty for what is not known.
@@ -52,6 +58,12 @@ fn known(value: Option<impl ToString>) -> String {
 
 fn latency(row: &Row, of: fn(&Latency) -> u64) -> String {
     known(row.latency.as_ref().map(of))
+}
+
+/// Their medians: `bare rings: 98.9; bare, with a pause: 96.1`.
+fn other_floors(measured: &Measured) -> String {
+    let floors = measured.other_floors.iter();
+    floors.map(|(name, ns)| format!("{name}: {:.1}", ns.median)).collect::<Vec<_>>().join("; ")
 }
 
 /// With a head.
