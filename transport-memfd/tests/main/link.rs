@@ -1,15 +1,12 @@
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_core::wire::{
-    Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, PageState, Ready,
-};
-use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
-use bellwire_memfd::life::LifeLock;
+use bellwire_core::wire::{Attach, Attachment, Doorbell, MAX_CONTROL, Message, Ready};
+use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, Port, Woken, Word};
 use bellwire_memfd::link::Link;
 use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
 use bellwire_memfd::prelude::*;
@@ -17,9 +14,7 @@ use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
 use crate::child;
-use crate::support::{links, socket_pair, test_deadline, thread_id, wait_until_parked};
-
-const ALL: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
+use crate::support::{links, socket_pair, test_deadline};
 
 fn until_data(tail: u64) -> Park {
     Park { tail, head: None, until: None }
@@ -29,81 +24,6 @@ fn send(link: &Link, message: &Message) {
     let mut bytes = [0; MAX_CONTROL];
     let len = message.encode(0, &mut bytes);
     pass::send(link.arrived(), &bytes[..len], &[]).unwrap();
-}
-
-#[test]
-fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
-    for doorbell in ALL {
-        for (bell, word) in [(Bell::Data, Word::Tail), (Bell::Space, Word::Head)] {
-            let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-            let parked = thread_id();
-            let (sender, receiver) = mpsc::channel();
-            let (finish, done) = mpsc::channel::<()>();
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    // With a life word the waiter takes no time slices: without a ring it sleeps on.
-                    let page = &ringer.own().page;
-                    let _life = LifeLock::hold(page).expect("a life word");
-                    sender.send(()).unwrap();
-                    wait_until_parked(parked);
-                    ringer.own().store(word, 64, Ordering::Release);
-                    ringer.ring(bell);
-                    assert_eq!(page.load_u64(Word::Rings.offset(), Ordering::Relaxed), 1);
-                    // Nothing but the ring may end the wait.
-                    done.recv().unwrap();
-                });
-                receiver.recv().unwrap();
-                let park = Park { tail: 0, head: Some(0), until: None };
-                assert_eq!(waiter.park(park), Woken::Rung, "{doorbell:?} {bell:?}");
-                finish.send(()).unwrap();
-            });
-            assert_eq!(waiter.peer().load(word, Ordering::Acquire), 64);
-        }
-    }
-}
-
-#[test]
-fn a_word_that_moved_before_the_park_is_not_slept_on() {
-    for doorbell in ALL {
-        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-        ringer.own().store(Word::Tail, 16, Ordering::Release);
-        assert_eq!(waiter.park(until_data(0)), Woken::Rung, "{doorbell:?}");
-    }
-}
-
-#[test]
-fn a_park_ends_at_its_deadline() {
-    for doorbell in ALL {
-        let (mut waiter, _ringer) = links(doorbell, Doorbell::Futex);
-        for wait in [0, 3, 150] {
-            let until = clock::now().after(Duration::from_millis(wait));
-            let park = Park { until: Some(until), ..until_data(0) };
-            assert_eq!(waiter.park(park), Woken::Deadline, "{doorbell:?}");
-            assert!(clock::now() >= until);
-        }
-    }
-}
-
-#[test]
-fn another_thread_cancels_a_park() {
-    for doorbell in ALL {
-        let (mut waiter, _ringer) = links(doorbell, Doorbell::Futex);
-        let canceller = waiter.canceller().unwrap();
-        let parked = thread_id();
-        std::thread::scope(|scope| {
-            let canceller = canceller.clone();
-            scope.spawn(move || {
-                wait_until_parked(parked);
-                canceller.cancel();
-            });
-            assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "{doorbell:?}");
-        });
-        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "until it is taken");
-        assert!(waiter.cancel.take());
-        assert!(!waiter.cancel.take());
-        let park = Park { until: Some(clock::now()), ..until_data(0) };
-        assert_eq!(waiter.park(park), Woken::Deadline);
-    }
 }
 
 /// The canceller's word is waited on only while there is one: the end of the last one must not hide its cancel until
@@ -135,35 +55,6 @@ fn a_cancel_by_an_end_that_is_gone_is_noticed_at_once() {
     }
     // Others may want the processors now and then. Of 2000, unseen cancellations were 264.
     assert!(late < 20, "{late}");
-}
-
-#[test]
-fn a_peer_that_closes_its_socket_is_gone_after_its_data() {
-    for doorbell in ALL {
-        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-        assert!(!waiter.peer_gone());
-        let parked = thread_id();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                wait_until_parked(parked);
-                ringer.own().store(Word::Tail, 16, Ordering::Release);
-                drop(ringer);
-            });
-            assert_eq!(waiter.park(until_data(0)), Woken::Rung, "{doorbell:?}");
-        });
-        assert_eq!(waiter.park(until_data(16)), Woken::PeerGone, "{doorbell:?}");
-        assert!(waiter.peer_gone());
-    }
-}
-
-#[test]
-fn a_peer_whose_page_is_closed_is_gone() {
-    for doorbell in ALL {
-        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-        let closed = PageState::Closed.word(Some(CloseReason::Normal));
-        ringer.own().store(Word::State, closed, Ordering::Release);
-        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone, "{doorbell:?}");
-    }
 }
 
 #[test]
@@ -316,16 +207,6 @@ fn a_peer_with_an_invalid_doorbell_is_rung_by_futex() {
     }
     let rings = ringer.own().page.load_u64(Word::Rings.offset(), Ordering::Relaxed);
     assert_eq!(rings, 4);
-}
-
-#[test]
-fn a_peer_that_keeps_ringing_extends_no_deadline() {
-    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
-        ringer.ring(Bell::Data);
-        let park = Park { until: Some(clock::now()), ..until_data(0) };
-        assert_eq!(waiter.park(park), Woken::Deadline, "{doorbell:?}");
-    }
 }
 
 #[test]

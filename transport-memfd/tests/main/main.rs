@@ -15,6 +15,7 @@ mod life;
 mod link;
 mod links;
 mod pass;
+mod platform;
 mod poll;
 mod reaper;
 mod region;

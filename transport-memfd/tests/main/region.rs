@@ -20,18 +20,11 @@ const LANE: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 #[test]
-fn the_peer_reads_the_bytes_that_the_owner_writes() {
-    let (own, fd) = OwnRegion::create("lane", SIZE, |own| own.write(0, b"constant")).unwrap();
+fn a_futex_stands_on_the_low_half_of_a_word() {
+    let (own, fd) = OwnRegion::create("lane", SIZE, |_| {}).unwrap();
     let peer = PeerRegion::verify_and_map(fd, SIZE).unwrap();
-    assert_eq!(peer.read_header::<8>(0), *b"constant");
-    own.write(SIZE - 4, b"tail");
     own.store_u64(128, 0x1_0000_0002, Ordering::Release);
-    assert_eq!(peer.load_u64(128, Ordering::Acquire), 0x1_0000_0002);
-    assert_eq!(peer.word(128).load(), 2, "the futex stands on the low half");
-    let mut bytes = [0; 4];
-    peer.read(SIZE - 4, &mut bytes);
-    assert_eq!(&bytes, b"tail");
-    assert_eq!((own.size(), peer.size()), (SIZE, SIZE));
+    assert_eq!(peer.word(128).load(), 2);
 }
 
 #[test]

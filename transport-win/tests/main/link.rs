@@ -1,13 +1,10 @@
 use std::os::windows::io::{AsHandle, BorrowedHandle};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::Armed;
 use bellwire_core::sync::{AtomicU64, Ordering};
-use bellwire_core::wire::{
-    CloseReason, Doorbell, MAX_CONTROL, Message, PAGE_SIZE, PageState, Ready,
-};
+use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, Message, PAGE_SIZE, Ready};
 use bellwire_core::{
     Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
 };
@@ -29,85 +26,6 @@ fn until_data(tail: u64) -> Park {
 
 fn no_longer(park: Park) -> Park {
     Park { until: Some(clock::now()), ..park }
-}
-
-#[test]
-fn a_ring_wakes_a_parked_thread_for_data_and_space() {
-    for (bell, word) in [(Bell::Data, Word::Tail), (Bell::Space, Word::Head)] {
-        let (mut waiter, ringer) = links();
-        let (finish, done) = mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                ringer.own().store(word, 64, Ordering::Release);
-                ringer.ring(bell);
-                assert_eq!(ringer.own().page.load_u64(Word::Rings.offset(), Ordering::Relaxed), 1);
-                // Nothing but the ring may end the wait.
-                done.recv().unwrap();
-            });
-            let park = Park { tail: 0, head: Some(0), until: test_deadline() };
-            assert_eq!(waiter.park(park), Woken::Rung, "{bell:?}");
-            finish.send(()).unwrap();
-        });
-        assert_eq!(waiter.peer().load(word, Ordering::Acquire), 64);
-    }
-}
-
-#[test]
-fn a_word_that_moved_before_the_park_is_not_slept_on() {
-    let (mut waiter, ringer) = links();
-    ringer.own().store(Word::Tail, 16, Ordering::Release);
-    assert_eq!(waiter.park(until_data(0)), Woken::Rung);
-}
-
-#[test]
-fn a_park_ends_at_its_deadline() {
-    let (mut waiter, _ringer) = links();
-    for wait in [0, 3, 50] {
-        let until = clock::now().after(Duration::from_millis(wait));
-        assert_eq!(waiter.park(Park { until: Some(until), ..until_data(0) }), Woken::Deadline);
-        assert!(clock::now() >= until);
-    }
-}
-
-#[test]
-fn another_thread_cancels_a_park() {
-    let (mut waiter, _ringer) = links();
-    let canceller = waiter.canceller().unwrap();
-    for _ in 0..100 {
-        std::thread::scope(|scope| {
-            let canceller = canceller.clone();
-            scope.spawn(move || canceller.cancel());
-            assert_eq!(waiter.park(until_data(0)), Woken::Cancelled);
-        });
-        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "until it is taken");
-        assert!(waiter.cancel.take());
-        assert!(!waiter.cancel.take());
-        assert_eq!(waiter.park(no_longer(until_data(0))), Woken::Deadline);
-    }
-}
-
-#[test]
-fn a_peer_that_closes_its_pipe_is_gone_after_its_data() {
-    let (mut waiter, ringer) = links();
-    assert!(!waiter.peer_gone());
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            ringer.own().store(Word::Tail, 16, Ordering::Release);
-            drop(ringer);
-        });
-        assert_eq!(waiter.park(until_data(0)), Woken::Rung);
-    });
-    assert_eq!(waiter.park(until_data(16)), Woken::PeerGone);
-    assert!(waiter.peer_gone());
-}
-
-#[test]
-fn a_peer_whose_page_is_closed_is_gone() {
-    let (mut waiter, ringer) = links();
-    let closed = PageState::Closed.word(Some(CloseReason::Normal));
-    ringer.own().store(Word::State, closed, Ordering::Release);
-    assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
-    assert!(waiter.peer_gone());
 }
 
 #[test]
@@ -194,13 +112,6 @@ fn memory_is_available_with_its_record() {
             }
         });
     }
-}
-
-#[test]
-fn a_peer_that_keeps_ringing_extends_no_deadline() {
-    let (mut waiter, ringer) = links();
-    ringer.ring(Bell::Data);
-    assert_eq!(waiter.park(no_longer(until_data(0))), Woken::Deadline);
 }
 
 #[test]

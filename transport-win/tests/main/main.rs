@@ -20,6 +20,7 @@ mod hostile;
 mod link;
 mod pass;
 mod peer;
+mod platform;
 mod poll;
 mod reaper;
 mod region;

@@ -3,7 +3,6 @@
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 
-use bellwire_core::sync::Ordering;
 use bellwire_win::doorbell::Event;
 use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
@@ -57,22 +56,6 @@ pub(crate) fn section(file: HANDLE, size: usize, kind: u32) -> OwnedHandle {
 
 fn refused(section: OwnedHandle) -> VerifyError {
     PeerRegion::verify_and_map(section, SIZE).expect_err("it must be refused")
-}
-
-#[test]
-fn the_peer_reads_the_bytes_that_the_owner_writes() {
-    let (own, section) = OwnRegion::create("lane", SIZE, |own| own.write(0, b"constant")).unwrap();
-    let peer = PeerRegion::verify_and_map(section, SIZE).unwrap();
-    assert_eq!(peer.read_header::<8>(0), *b"constant");
-    own.write(SIZE - 4, b"tail");
-    own.store_u64(128, 0x1_0000_0002, Ordering::Release);
-    peer.will_read(128);
-    assert_eq!(peer.load_u64(128, Ordering::Acquire), 0x1_0000_0002);
-    assert_eq!(peer.load_u64(128, Ordering::SeqCst), own.load_u64(128, Ordering::Relaxed));
-    let mut bytes = [0; 4];
-    peer.read(SIZE - 4, &mut bytes);
-    assert_eq!(&bytes, b"tail");
-    assert_eq!((own.size(), peer.size()), (SIZE, SIZE));
 }
 
 #[test]
