@@ -291,7 +291,7 @@ func parseRefuse(b []byte) (refuse, error) {
 	return r, nil
 }
 
-// numbered is a message whose only field is a number: ATTACH and READY, of the session, and LANE, of the epoch.
+// numbered is a message whose only field is a number: JOIN and READY, of the session, and LANE, of the epoch.
 func numbered(kind controlKind, fds int, number uint64) []byte {
 	b := prefix(kind, fds)
 	le.PutUint64(b[8:], number)

@@ -251,8 +251,8 @@ impl Connecting {
         let ringer = ringer.map_err(system(MAKE_EVENT))?;
         let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
-        if let Some(attach) = self.machine.attach() {
-            send(&self.channel, &attach, &objects)?;
+        if let Some(join) = self.machine.join() {
+            send(&self.channel, &join, &objects)?;
         }
         let peer = PeerEnd { page, lane };
         self.mapped = Some(Mapped { own, peer, board, own_event: event, peer_event });
@@ -260,7 +260,7 @@ impl Connecting {
     }
 
     fn open(self, welcome: &Welcome) -> Result<Opened, ConnectError> {
-        let mapped = self.mapped.ok_or_else(|| protocol("READY before ATTACH"))?;
+        let mapped = self.mapped.ok_or_else(|| protocol("READY before JOIN"))?;
         let created = page_header(&mapped.peer.page).created();
         // The kernel names the process that listened when this end connected: not the one that answers, if a service
         // manager keeps the socket and has restarted the provider since.

@@ -2,8 +2,8 @@
 
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
-    ALIGN, Attach, Attachment, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header,
-    Hello, Kind, MAX_CONTROL, Message, PageHeader, PageState, Ready, Refuse, RefuseCode, Role,
+    ALIGN, Attachment, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header, Hello,
+    Join, Kind, MAX_CONTROL, Message, PageHeader, PageState, Ready, Refuse, RefuseCode, Role,
     Status, Versions, Welcome, record_len,
 };
 use bellwire_core::{Geometry, Limits, NameError, ServiceName};
@@ -107,7 +107,7 @@ fn message() -> impl Strategy<Value = Message> {
         4 => hello(),
         4 => welcome,
         4 => refuse,
-        1 => any::<u64>().prop_map(|session| Message::Attach(Attach { session })),
+        1 => any::<u64>().prop_map(|session| Message::Join(Join { session })),
         1 => any::<u64>().prop_map(|session| Message::Ready(Ready { session })),
         1 => attachment,
         1 => lane,

@@ -6,7 +6,7 @@ use bellwire_core::handshake::{
 };
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
-    Attach, Attachment, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
+    Attachment, ControlKind, Doorbell, Hello, Join, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     SAMPLES, STATS_VERSION, Versions, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits};
@@ -83,7 +83,7 @@ fn every_message() -> Vec<Message> {
         Message::Hello(hello()),
         Message::Welcome(welcome),
         Message::Refuse(Refuse::new(RefuseCode::Stopping, "stopping")),
-        Message::Attach(Attach { session: SESSION }),
+        Message::Join(Join { session: SESSION }),
         Message::Ready(Ready { session: SESSION }),
         Message::Attachment(Attachment { id: 1, generation: 2, len: 3 }),
         Message::Lane(Epoch::first(Geometry::DEFAULT)),
@@ -107,20 +107,20 @@ fn to_server(
     server.on_message(&encode(message, fds), fds)
 }
 
-/// A server at each step before the last: waiting for HELLO, admitted, waiting for ATTACH, mapping, over.
+/// A server at each step before the last: waiting for HELLO, admitted, waiting for JOIN, mapping, over.
 fn servers() -> Vec<(&'static str, ServerHandshake)> {
     let mut servers = vec![("hello", server())];
     let mut admitted = server();
     to_server(&mut admitted, &Message::Hello(hello()), 0).unwrap();
     servers.push(("admitted", admitted));
-    let mut attach = server();
-    to_server(&mut attach, &Message::Hello(hello()), 0).unwrap();
-    attach.welcome(offer()).unwrap();
-    servers.push(("attach", attach));
+    let mut joining = server();
+    to_server(&mut joining, &Message::Hello(hello()), 0).unwrap();
+    joining.welcome(offer()).unwrap();
+    servers.push(("join", joining));
     let mut mapping = server();
     to_server(&mut mapping, &Message::Hello(hello()), 0).unwrap();
     mapping.welcome(offer()).unwrap();
-    to_server(&mut mapping, &Message::Attach(Attach { session: SESSION }), 2).unwrap();
+    to_server(&mut mapping, &Message::Join(Join { session: SESSION }), 2).unwrap();
     servers.push(("mapping", mapping));
     let mut over = server();
     to_server(&mut over, &Message::Ring, 0).unwrap_err();
@@ -134,7 +134,7 @@ fn clients() -> Vec<(&'static str, ClientHandshake)> {
     to_client(&mut mapping, welcome, 4).unwrap();
     let mut ready = client(hello());
     to_client(&mut ready, welcome, 4).unwrap();
-    ready.attach().unwrap();
+    ready.join().unwrap();
     let mut over = client(hello());
     to_client(&mut over, &Message::Ring, 0).unwrap_err();
     vec![("welcome", client(hello())), ("mapping", mapping), ("ready", ready), ("over", over)]
@@ -157,9 +157,9 @@ fn both_ends_agree() {
         let fds = 3 + usize::from(rings_eventfd);
         let step = to_client(&mut client, &Message::Welcome(welcome), fds).unwrap();
         assert_eq!(step, ClientStep::Map(welcome));
-        let attach = client.attach().unwrap();
+        let join = client.join().unwrap();
         let fds = 2 + usize::from(doorbell == Doorbell::Eventfd);
-        assert_eq!(to_server(&mut server, &attach, fds).unwrap(), ServerStep::Map(hello, welcome));
+        assert_eq!(to_server(&mut server, &join, fds).unwrap(), ServerStep::Map(hello, welcome));
         let ready = server.ready().unwrap();
         assert_eq!(to_client(&mut client, &ready, 0).unwrap(), ClientStep::Done(welcome));
     }
@@ -171,10 +171,8 @@ fn a_message_that_has_no_place_ends_the_servers_handshake_at_every_step() {
         for message in every_message() {
             let (name, mut server) = servers().remove(step);
             let kind = message.kind();
-            let belongs = matches!(
-                (name, kind),
-                ("hello", ControlKind::Hello) | ("attach", ControlKind::Attach)
-            );
+            let belongs =
+                matches!((name, kind), ("hello", ControlKind::Hello) | ("join", ControlKind::Join));
             if belongs {
                 continue;
             }
@@ -204,7 +202,7 @@ fn a_message_that_has_no_place_ends_the_clients_handshake_at_every_step() {
             }
             let error = to_client(&mut client, &message, 0).unwrap_err();
             assert_eq!(error, HandshakeError::Unexpected { kind }, "{name}");
-            assert_eq!(client.attach(), None, "{name}: it is over");
+            assert_eq!(client.join(), None, "{name}: it is over");
         }
     }
 }
@@ -219,10 +217,10 @@ fn no_handshake_message_is_sent_before_its_turn() {
     assert!(server.welcome(offer()).is_some());
     assert_eq!(server.welcome(offer()), None, "once");
     let mut client = client(hello());
-    assert_eq!(client.attach(), None);
+    assert_eq!(client.join(), None);
     to_client(&mut client, &every_message()[1], 4).unwrap();
-    assert!(client.attach().is_some());
-    assert_eq!(client.attach(), None, "once");
+    assert!(client.join().is_some());
+    assert_eq!(client.join(), None, "once");
 }
 
 #[test]

@@ -42,16 +42,16 @@ pub fn run(input: &[u8]) {
         Ok(ClientStep::Done(_)) => panic!("the handshake ended before the memory was mapped"),
         Err(error) => {
             assert!(!wire.is_unchanged, "{error}");
-            assert!(client.on_message(&bytes, fds).is_err() && client.attach().is_none());
+            assert!(client.on_message(&bytes, fds).is_err() && client.join().is_none());
             return;
         }
     };
     assert_agreed(&agreed, &hello, fds);
-    let attach = client.attach().expect("it mapped the memory");
-    assert!(client.attach().is_none());
+    let join = client.join().expect("it mapped the memory");
+    assert!(client.join().is_none());
 
     let eventfd = usize::from(admitted.doorbell == Doorbell::Eventfd);
-    let (bytes, fds) = wire.pass(&attach, 2 + eventfd);
+    let (bytes, fds) = wire.pass(&join, 2 + eventfd);
     match server.on_message(&bytes, fds) {
         Ok(ServerStep::Map(of, on)) => {
             assert_eq!((of, on, fds), (admitted, welcome, 2 + eventfd));

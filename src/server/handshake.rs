@@ -45,7 +45,7 @@ pub(super) struct PendingHandshake {
     own: Option<Own>,
 }
 
-/// The memory that the server created for the client, between WELCOME and ATTACH.
+/// The memory that the server created for the client, between WELCOME and JOIN.
 struct Own {
     end: OwnEnd,
     event: Option<WakeEvent>,

@@ -110,7 +110,7 @@ fn report(
 fn handshakes<'a>(run_dir: &'a RunDir, args: &'a Ping, config: &'a ClientConfig) -> Way<'a> {
     let version = args.service_version.unwrap_or_else(|| version_of(args.service));
     let what =
-        format!("one handshake each (connect, HELLO, WELCOME, ATTACH, READY), version {version}");
+        format!("one handshake each (connect, HELLO, WELCOME, JOIN, READY), version {version}");
     let once = move || handshake(run_dir, args, version, config);
     Way { what, unit: "handshakes", once: Box::new(once) }
 }

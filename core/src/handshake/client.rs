@@ -1,7 +1,7 @@
 use super::{HandshakeError, descriptors, differs};
 use crate::Instant;
 use crate::wire::{
-    Attach, ControlKind, Doorbell, Hello, Message, PROTOCOL, Refuse, RefuseCode, Welcome,
+    ControlKind, Doorbell, Hello, Join, Message, PROTOCOL, Refuse, RefuseCode, Welcome,
 };
 
 /// The connecting side of the handshake.
@@ -24,7 +24,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStep {
     /// Verify and map the server's page, lane and board (descriptors 0 to 2; 3 is its eventfd, if that is its
-    /// doorbell), create the own memory, then send [`ClientHandshake::attach`] with page, lane and, if that is the
+    /// doorbell), create the own memory, then send [`ClientHandshake::join`] with page, lane and, if that is the
     /// own doorbell, an eventfd.
     Map(Welcome),
     /// Data may flow.
@@ -86,10 +86,10 @@ impl ClientHandshake {
     }
 
     /// Returns the second message once the memory is mapped; `None` before that.
-    pub fn attach(&mut self) -> Option<Message> {
+    pub fn join(&mut self) -> Option<Message> {
         let State::Mapping(welcome) = self.state else { return None };
         self.state = State::AwaitReady(welcome);
-        Some(Message::Attach(Attach { session: welcome.session }))
+        Some(Message::Join(Join { session: welcome.session }))
     }
 
     fn check(&self, welcome: &Welcome) -> Result<(), HandshakeError> {

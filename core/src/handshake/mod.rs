@@ -1,10 +1,10 @@
-//! The handshake, without I/O: HELLO, WELCOME or REFUSE, ATTACH, READY.
+//! The handshake, without I/O: HELLO, WELCOME or REFUSE, JOIN, READY.
 //!
 //! ```text
 //! client                                server
 //!   HELLO  (0 descriptors)  ───────────▶  admit or refuse
 //!          ◀─────────── WELCOME (page, lane, board, [eventfd])   or   REFUSE (reason)
-//!   ATTACH (page, lane, [eventfd]) ─────▶  verify, map
+//!   JOIN (page, lane, [eventfd]) ───────▶  verify, map
 //!          ◀─────────────────────── READY
 //! ```
 //! All steps share one deadline. The caller verifies and maps the memory between the steps; the state machines decide

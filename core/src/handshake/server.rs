@@ -56,7 +56,7 @@ pub struct ServerHandshake {
 enum State {
     AwaitHello,
     Admitted(Hello),
-    AwaitAttach(Hello, Welcome),
+    AwaitJoin(Hello, Welcome),
     Mapping(Welcome),
     Over,
 }
@@ -109,10 +109,10 @@ impl ServerHandshake {
                 self.state = State::Admitted(hello);
                 Ok(ServerStep::Admit(hello))
             }
-            (State::AwaitAttach(hello, welcome), Message::Attach(attach)) => {
+            (State::AwaitJoin(hello, welcome), Message::Join(join)) => {
                 let eventfd = usize::from(hello.doorbell == Doorbell::Eventfd);
                 descriptors(kind, fds, 2 + eventfd).map_err(protocol)?;
-                if attach.session != welcome.session {
+                if join.session != welcome.session {
                     return Err(protocol(HandshakeError::Terms { kind, field: "session" }));
                 }
                 self.state = State::Mapping(welcome);
@@ -141,7 +141,7 @@ impl ServerHandshake {
             max_batch: terms.max_batch,
             schema: if hello.service_version == STATS_VERSION { 0 } else { self.admission.schema },
         };
-        self.state = State::AwaitAttach(hello, welcome);
+        self.state = State::AwaitJoin(hello, welcome);
         Some(welcome)
     }
 

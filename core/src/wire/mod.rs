@@ -16,7 +16,7 @@ pub use broadcast::{
     BroadcastRing, BroadcastWord,
 };
 pub use control::{
-    Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL,
+    Attachment, ControlError, ControlKind, Doorbell, Hello, Join, MAX_CONTROL, Message, PROTOCOL,
     Ready, Refuse, RefuseCode, STATS_VERSION, Versions, Welcome,
 };
 pub use counters::{COUNTERS_AT, COUNTERS_LAYOUT, Counter, LATENCY_AT, LATENCY_BUCKETS, Latency};

@@ -114,7 +114,7 @@ impl Target {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         assert_eq!(rustix::io::pread(&self.fd, &mut bytes, 0).unwrap(), self.len);
-        // SAFETY: the mapping has `len` bytes. Its owner changes none while it waits for ATTACH.
+        // SAFETY: the mapping has `len` bytes. Its owner changes none while it waits for JOIN.
         let mapped = unsafe { std::slice::from_raw_parts(self.mapping.cast::<u8>(), self.len) };
         assert_eq!(mapped, bytes, "what is mapped is what is read");
         bytes

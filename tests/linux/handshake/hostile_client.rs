@@ -69,8 +69,8 @@ fn a_client_that_cannot_ring_an_eventfd_is_given_the_socket() {
     attacked.end(1);
 }
 
-/// What a client sends with ATTACH. Unmodified, it is what an honest one sends.
-pub(crate) struct Attaching {
+/// What a client sends with JOIN. Unmodified, it is what an honest one sends.
+pub(crate) struct Joining {
     pub(crate) page: Draft,
     pub(crate) lane: Draft,
     pub(crate) session: u64,
@@ -78,23 +78,23 @@ pub(crate) struct Attaching {
     pub(crate) fds: Option<Vec<OwnedFd>>,
 }
 
-pub(crate) fn attach(rogue: &Rogue, alter: impl FnOnce(&mut Attaching)) {
+pub(crate) fn join(rogue: &Rogue, alter: impl FnOnce(&mut Joining)) {
     let (welcome, _fds) = rogue.enter();
     let session = welcome.session;
     let page = Draft::page(Role::Client, session, rogue.service);
-    let mut attaching = Attaching { page, lane: Draft::lane(), session, fds: None };
-    alter(&mut attaching);
-    let Attaching { page, lane, session, fds } = attaching;
+    let mut joining = Joining { page, lane: Draft::lane(), session, fds: None };
+    alter(&mut joining);
+    let Joining { page, lane, session, fds } = joining;
     let fds = fds.unwrap_or_else(|| vec![page.make(), lane.make()]);
-    rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    rogue.join(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
 }
 
 #[test]
-fn an_honest_attach_of_the_same_making_is_let_in() {
+fn an_honest_join_of_the_same_making_is_let_in() {
     // Otherwise the tests below would prove nothing.
     let attacked = AttackedServer::begin();
     let rogue = attacked.rogue();
-    attach(&rogue, |_| {});
+    join(&rogue, |_| {});
     assert!(matches!(rogue.receive(), Some((Message::Ready(_), _))));
     drop(rogue);
     attacked.end(0);
@@ -110,9 +110,9 @@ fn a_client_that_leaves_at_any_step_leaves_nothing_behind() {
     let welcomed = attacked.rogue();
     welcomed.enter();
     drop(welcomed);
-    let attached = attacked.rogue();
-    attach(&attached, |_| {});
-    drop(attached);
+    let joined = attacked.rogue();
+    join(&joined, |_| {});
+    drop(joined);
     until("all sessions are freed", || {
         let stats = attacked.fixture.stats();
         stats.sessions == 1 && stats.admitted + stats.handshakes_failed == 5

@@ -67,7 +67,7 @@ impl RogueHandshake {
     #[track_caller]
     fn finds_honest_server(mut self) {
         while let Some((message, _)) = self.rogue.receive() {
-            assert!(matches!(message, Message::Attach(_)), "{message:?}");
+            assert!(matches!(message, Message::Join(_)), "{message:?}");
         }
         drop(self.listener);
         let _server = provide::<Echo>(&self.dir.run_dir, echo);
@@ -112,7 +112,7 @@ fn an_honest_welcome_of_the_same_making_is_taken() {
     let mut exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
     assert_eq!(exchange.client.refresh(), ProviderState::Connecting);
-    assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), fds)) if fds.len() == 2));
+    assert!(matches!(exchange.rogue.receive(), Some((Message::Join(_), fds)) if fds.len() == 2));
     exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
     assert_eq!(exchange.client.refresh(), ProviderState::Ready);
 }
@@ -159,7 +159,7 @@ fn another_version_is_a_state_with_both_ranges() {
 
 #[test]
 fn a_server_that_closes_at_any_step_is_absent() {
-    // In turn: after HELLO, after WELCOME, after ATTACH.
+    // In turn: after HELLO, after WELCOME, after JOIN.
     let exchange = RogueHandshake::begin();
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
     exchange.finds_no_server();
@@ -170,7 +170,7 @@ fn a_server_that_closes_at_any_step_is_absent() {
     let mut exchange = RogueHandshake::begin();
     welcomes(&exchange.rogue, |_| {});
     assert_eq!(exchange.client.refresh(), ProviderState::Connecting);
-    assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), _))));
+    assert!(matches!(exchange.rogue.receive(), Some((Message::Join(_), _))));
     rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
     exchange.finds_no_server();
 }

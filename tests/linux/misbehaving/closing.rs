@@ -180,7 +180,7 @@ fn page(session: u64) -> OwnedFd {
 
 fn attach(rogue: Rogue, session: u64, fds: impl IntoIterator<Item = OwnedFd>) -> Rogue {
     let fds: Vec<_> = fds.into_iter().collect();
-    rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    rogue.join(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     rogue
 }
 
@@ -274,7 +274,7 @@ fn a_file_whose_fuse_server_never_answers_blocks_no_reactor() {
     let Some(silent) = Silent::new(c"file") else { return };
     holds_up_no_reactor(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
         let (page, lane) = (page(session), Draft::lane().make());
-        rogue.attach(session, &[page.as_fd(), lane.as_fd(), silent.as_fd()]);
+        rogue.join(session, &[page.as_fd(), lane.as_fd(), silent.as_fd()]);
         rogue
     });
     is_closed(silent);

@@ -8,7 +8,7 @@ use bellwire::RunDir;
 use bellwire_core::lane::{Epoch, Lanes};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
-    Attach, BOARD_SIZE, BoardHeader, BoardState, BoardWord, CloseReason, Doorbell, Header, Hello,
+    BOARD_SIZE, BoardHeader, BoardState, BoardWord, CloseReason, Doorbell, Header, Hello, Join,
     Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready, RefuseCode,
     Role, Status, Welcome, record_len,
 };
@@ -153,8 +153,8 @@ impl Rogue {
         }
     }
 
-    pub(crate) fn attach(&self, session: u64, fds: &[BorrowedFd<'_>]) {
-        self.send(&Message::Attach(Attach { session }), fds);
+    pub(crate) fn join(&self, session: u64, fds: &[BorrowedFd<'_>]) {
+        self.send(&Message::Join(Join { session }), fds);
     }
 
     /// The peer refuses with a sentence that holds `part`, then closes.
@@ -182,7 +182,7 @@ impl Rogue {
         let peer = peer_end(&mut fds, welcome.lane);
         let _board = fds.next();
         let peer_eventfd = fds.next().map(|fd| Eventfd::from_peer(fd).unwrap());
-        self.attach(welcome.session, &[page.as_fd(), lane.as_fd()]);
+        self.join(welcome.session, &[page.as_fd(), lane.as_fd()]);
         let Some((Message::Ready(_), _)) = self.receive() else { panic!("not READY") };
         RogueSession::new(self.socket, own, peer, peer_eventfd)
     }
@@ -242,7 +242,7 @@ impl RogueListener {
                 .unwrap();
         let fds = [page.as_fd(), lane.as_fd(), board_fd.as_fd()];
         rogue.send(&Message::Welcome(welcome(session)), &fds);
-        let Some((Message::Attach(_), fds)) = rogue.receive() else { panic!("no ATTACH") };
+        let Some((Message::Join(_), fds)) = rogue.receive() else { panic!("no JOIN") };
         let mut fds = fds.into_iter();
         let peer = peer_end(&mut fds, rogue.hello.lane);
         rogue.send(&Message::Ready(Ready { session }), &[]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bellwire_core::lane::Epoch;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
-    Attach, Doorbell, Header, Hello, Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader,
+    Doorbell, Header, Hello, Join, Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader,
     Role, Status, record_len,
 };
 use bellwire_core::{Geometry, Limits, ServiceName, Word};
@@ -137,8 +137,8 @@ impl Target {
         let (page, page_fd) = OwnRegion::create("hostile-page", PAGE_SIZE, start).ok()?;
         let size = usize::try_from(self.lane.size()).ok()?;
         let (lane, lane_fd) = OwnRegion::create("hostile-lane", size, |_| {}).ok()?;
-        let attach = Message::Attach(Attach { session });
-        if !send(&socket, &attach, &[page_fd.as_fd(), lane_fd.as_fd()]) {
+        let join = Message::Join(Join { session });
+        if !send(&socket, &join, &[page_fd.as_fd(), lane_fd.as_fd()]) {
             return pause();
         }
         let Ok((Message::Ready(_), _)) = await_message(&socket) else { return pause() };

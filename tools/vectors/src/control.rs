@@ -5,8 +5,8 @@ use bellwire_core::handshake::{
 };
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
-    Attach, Attachment, ControlError, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Ready,
-    Refuse, RefuseCode, Welcome,
+    Attachment, ControlError, Doorbell, Hello, Join, MAX_CONTROL, Message, PROTOCOL, Ready, Refuse,
+    RefuseCode, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits, ServiceName};
 
@@ -88,8 +88,8 @@ pub fn valid() -> Vec<Case> {
             Message::Welcome(Welcome { doorbell: Doorbell::Eventfd, ..welcome() }),
         ),
         ("refuse", "client", 0, Message::Refuse(refuse)),
-        ("attach", "server", 2, Message::Attach(Attach { session: SESSION })),
-        ("attach-with-eventfd", "server", 3, Message::Attach(Attach { session: SESSION })),
+        ("join", "server", 2, Message::Join(Join { session: SESSION })),
+        ("join-with-eventfd", "server", 3, Message::Join(Join { session: SESSION })),
         ("ready", "client", 0, Message::Ready(Ready { session: SESSION })),
         ("attachment", "both", 1, attachment(3, 0, 5_000)),
         ("attachment-one-way", "server", 1, attachment(0, 0, 1)),

@@ -56,8 +56,8 @@ impl Session {
         let welcome = server.welcome(terms).unwrap();
         let welcome_bytes = bytes_of(&Message::Welcome(welcome), 3);
         let ClientStep::Map(_) = client.on_message(&welcome_bytes, 3).unwrap() else { panic!() };
-        let attach_bytes = bytes_of(&client.attach().unwrap(), 2);
-        let ServerStep::Map(..) = server.on_message(&attach_bytes, 2).unwrap() else { panic!() };
+        let join_bytes = bytes_of(&client.join().unwrap(), 2);
+        let ServerStep::Map(..) = server.on_message(&join_bytes, 2).unwrap() else { panic!() };
         let ready_bytes = bytes_of(&server.ready().unwrap(), 0);
         let ClientStep::Done(_) = client.on_message(&ready_bytes, 0).unwrap() else { panic!() };
 
@@ -80,7 +80,7 @@ impl Session {
         for (name, of, fds, bytes) in [
             ("hello", 0, 0, &hello_bytes),
             ("welcome", 1, 3, &welcome_bytes),
-            ("attach", 0, 2, &attach_bytes),
+            ("join", 0, 2, &join_bytes),
         ] {
             let step = Case::new(name).with("by", NAMES[of]);
             session.steps.push(step.with("sends", format_args!("{fds} {}", hex(bytes))));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_core::wire::{Attach, Attachment, Doorbell, MAX_CONTROL, Message, Ready};
+use bellwire_core::wire::{Attachment, Doorbell, Join, MAX_CONTROL, Message, Ready};
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, Port, Woken, Word};
 use bellwire_memfd::link::Link;
 use bellwire_memfd::memory::{LoanAccount, MemoryPool, Quota};
@@ -61,7 +61,7 @@ fn a_cancel_by_an_end_that_is_gone_is_noticed_at_once() {
 fn an_unexpected_message_on_an_open_session_ends_the_wait_and_is_reported() {
     for message in [
         Message::Ready(Ready { session: 9 }),
-        Message::Attach(Attach { session: 9 }),
+        Message::Join(Join { session: 9 }),
         // What belongs there comes with one descriptor.
         Message::Lane(Epoch::first(Geometry::DEFAULT)),
         Message::Attachment(Attachment { id: 1, generation: 0, len: 1 }),

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, try_transmute};
 
 use super::{
-    Attach, Attachment, ControlError, Doorbell, Hello, MAX_CONTROL, MAX_REASON, Message, PROTOCOL,
+    Attachment, ControlError, Doorbell, Hello, Join, MAX_CONTROL, MAX_REASON, Message, PROTOCOL,
     Ready, Refuse, RefuseCode, Versions, Welcome,
 };
 use crate::lane::Epoch;
@@ -158,7 +158,7 @@ impl Message {
                     reason: reason_field(&m.reason),
                 },
             ),
-            Self::Attach(Attach { session }) | Self::Ready(Ready { session }) => {
+            Self::Join(Join { session }) | Self::Ready(Ready { session }) => {
                 put(into, &RawSession { prefix, session: (*session).into() })
             }
             Self::Attachment(m) => put(
@@ -196,7 +196,7 @@ impl Message {
             1 => Hello::parse(bytes).map(Self::Hello),
             2 => Welcome::parse(bytes).map(Self::Welcome),
             3 => Refuse::parse(bytes).map(Self::Refuse),
-            4 => Ok(Self::Attach(Attach { session: take::<RawSession>(bytes)?.session.get() })),
+            4 => Ok(Self::Join(Join { session: take::<RawSession>(bytes)?.session.get() })),
             5 => Ok(Self::Ready(Ready { session: take::<RawSession>(bytes)?.session.get() })),
             6 => Attachment::parse(bytes).map(Self::Attachment),
             7 => take::<Prefix>(bytes).map(|_| Self::Ring),

@@ -64,7 +64,7 @@ pub enum ControlKind {
     /// Server to client: not admitted, with the reason.
     Refuse = 3,
     /// Client to server: the client's memory.
-    Attach = 4,
+    Join = 4,
     /// Server to client: the client's memory is valid; data may flow.
     Ready = 5,
     /// Either direction, later: the memfd of an Attach record.
@@ -168,9 +168,9 @@ pub struct Refuse {
     reason: Box<str>,
 }
 
-/// ATTACH: the client's memory. Descriptors: page, lane, and its eventfd when that is its doorbell.
+/// JOIN: the client's memory. Descriptors: page, lane, and its eventfd when that is its doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attach {
+pub struct Join {
     /// The session's number, as in WELCOME.
     pub session: u64,
 }
@@ -202,8 +202,8 @@ pub enum Message {
     Welcome(Welcome),
     /// See [`Refuse`].
     Refuse(Refuse),
-    /// See [`Attach`].
-    Attach(Attach),
+    /// See [`Join`].
+    Join(Join),
     /// See [`Ready`].
     Ready(Ready),
     /// See [`Attachment`].
@@ -294,7 +294,7 @@ impl Message {
             Self::Hello(_) => ControlKind::Hello,
             Self::Welcome(_) => ControlKind::Welcome,
             Self::Refuse(_) => ControlKind::Refuse,
-            Self::Attach(_) => ControlKind::Attach,
+            Self::Join(_) => ControlKind::Join,
             Self::Ready(_) => ControlKind::Ready,
             Self::Attachment(_) => ControlKind::Attachment,
             Self::Ring => ControlKind::Ring,

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use bellwire::RefuseCode;
-use bellwire_core::wire::{Attach, Message, Ready, Refuse};
+use bellwire_core::wire::{Join, Message, Ready, Refuse};
 use rustix::fs::SealFlags;
 
 use crate::handshake::hostile_server::{RogueHandshake, SESSION, Welcoming, welcomes};
@@ -136,8 +136,8 @@ rows! { order: fails {
     a_hello_in_return("Hello", |rogue| {
         rogue.send(&Message::Hello(hello(service("echo"))), &[]);
     });
-    an_attach_in_return("Attach", |rogue| {
-        rogue.send(&Message::Attach(Attach { session: SESSION }), &[]);
+    a_join_in_return("Join", |rogue| {
+        rogue.send(&Message::Join(Join { session: SESSION }), &[]);
     });
     a_ring_before_the_session("Ring", |rogue| rogue.send(&Message::Ring, &[]));
     ready_before_welcome("Ready", |rogue| {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bellwire_core::Geometry;
 use bellwire_core::lane::{Epoch, MAX_ATTACHED, MAX_OUTSTANDING};
 use bellwire_core::wire::{
-    Attach, Attachment, Header, Kind, MAX_CONTROL, Message, Ready, Refuse, Status,
+    Attachment, Header, Join, Kind, MAX_CONTROL, Message, Ready, Refuse, Status,
 };
 
 use bellwire::RefuseCode;
@@ -82,7 +82,7 @@ rows! { messages: is_a_violation {
     a_hello(NO_PLACE, &plain(&Message::Hello(hello(service("echo")))), 0);
     a_welcome(NO_PLACE, &plain(&Message::Welcome(welcome(1))), 0);
     a_refusal(NO_PLACE, &plain(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no"))), 0);
-    an_attach(NO_PLACE, &encode(&Message::Attach(Attach { session: 1 }), 2), 2);
+    a_join(NO_PLACE, &encode(&Message::Join(Join { session: 1 }), 2), 2);
     a_ready(NO_PLACE, &plain(&Message::Ready(Ready { session: 1 })), 0);
     a_ring_with_a_descriptor(NO_PLACE, &encode(&Message::Ring, 1), 1);
     a_ring_with_sixteen_descriptors(NO_PLACE, &encode(&Message::Ring, 16), 16);

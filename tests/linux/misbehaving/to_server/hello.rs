@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use bellwire::RefuseCode;
-use bellwire_core::wire::{Attach, Attachment, Message, Ready, Refuse};
+use bellwire_core::wire::{Attachment, Join, Message, Ready, Refuse};
 
 use super::{is_dropped, is_refused};
 use crate::support::limiter::hide_passrights_here;
@@ -121,7 +121,7 @@ fn says(code: RefuseCode, part: &str, bytes: &[u8]) {
 rows! { instead: is_out_of_place {
     a_welcome(&Message::Welcome(welcome(1)));
     a_refusal(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no")));
-    an_attach(&Message::Attach(Attach { session: 1 }));
+    a_join(&Message::Join(Join { session: 1 }));
     a_ready(&Message::Ready(Ready { session: 1 }));
     an_attachment(&Message::Attachment(Attachment { id: 1, generation: 0, len: 1 }));
     a_ring(&Message::Ring);

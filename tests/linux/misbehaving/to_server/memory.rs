@@ -1,12 +1,12 @@
-//! The page and the lane that a client attaches.
+//! The page and the lane that a client joins with.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire::{Doorbell, RefuseCode};
-use bellwire_core::wire::{Attach, Message, Role};
+use bellwire_core::wire::{Join, Message, Role};
 use rustix::fs::SealFlags;
 
-use super::{is_refused, is_refused_at_attach};
+use super::{is_refused, is_refused_at_join};
 use crate::misbehaving::impostor;
 use crate::misbehaving::table::in_handshake::*;
 use crate::support::memory::Draft;
@@ -17,12 +17,12 @@ bad_memory! { a_lane: refused_as_lane }
 
 #[track_caller]
 fn refused_as_page(part: &str, alter: impl FnOnce(&mut Draft)) {
-    is_refused_at_attach(part, |it| alter(&mut it.page));
+    is_refused_at_join(part, |it| alter(&mut it.page));
 }
 
 #[track_caller]
 fn refused_as_lane(part: &str, alter: impl FnOnce(&mut Draft)) {
-    is_refused_at_attach(part, |it| alter(&mut it.lane));
+    is_refused_at_join(part, |it| alter(&mut it.lane));
 }
 
 rows! { instead_of_an_eventfd: is_no_eventfd {
@@ -46,7 +46,7 @@ fn is_no_eventfd(make: fn() -> OwnedFd) {
         let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else { panic!("not let in") };
         let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
         let fds = [page, Draft::lane().make(), make()];
-        rogue.attach(welcome.session, &fds.each_ref().map(AsFd::as_fd));
+        rogue.join(welcome.session, &fds.each_ref().map(AsFd::as_fd));
     });
 }
 
@@ -67,10 +67,10 @@ rows! { header: differs {
 
 #[track_caller]
 fn differs(at: usize, bits: u8, part: &str) {
-    is_refused_at_attach(part, |it| it.page.bytes[at] ^= bits);
+    is_refused_at_join(part, |it| it.page.bytes[at] ^= bits);
 }
 
-rows! { messages: is_refused_at_attach {
+rows! { messages: is_refused_at_join {
     to_session_zero("session", |it| it.session = 0);
     to_the_next_session("session", |it| it.session += 1);
     to_the_last_session("session", |it| it.session = u64::MAX);
@@ -101,7 +101,7 @@ rows! { borrowed: is_sent_back {
 fn is_sent_back(which: [usize; 2], part: &str) {
     is_refused(RefuseCode::Protocol, part, |rogue| {
         let (welcome, fds) = rogue.enter();
-        let attach = Message::Attach(Attach { session: welcome.session });
-        rogue.send(&attach, &which.map(|at| fds[at].as_fd()));
+        let join = Message::Join(Join { session: welcome.session });
+        rogue.send(&join, &which.map(|at| fds[at].as_fd()));
     });
 }

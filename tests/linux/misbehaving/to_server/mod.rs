@@ -13,7 +13,7 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{PeerMemory, Port, Word};
 
-use crate::handshake::hostile_client::{Attaching, attach};
+use crate::handshake::hostile_client::{Joining, join};
 pub(super) use crate::hostile::client::poisons;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
@@ -69,8 +69,8 @@ fn is_rejected(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<In
     recorded_incidents
 }
 
-/// The client is refused for what it attaches.
+/// The client is refused for what it joins with.
 #[track_caller]
-fn is_refused_at_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
-    is_refused(RefuseCode::Protocol, part, |rogue| attach(rogue, alter));
+fn is_refused_at_join(part: &str, alter: impl FnOnce(&mut Joining)) {
+    is_refused(RefuseCode::Protocol, part, |rogue| join(rogue, alter));
 }

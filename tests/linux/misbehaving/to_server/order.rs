@@ -6,7 +6,7 @@ use bellwire_core::wire::{Attachment, Message, Ready, Refuse};
 use super::is_refused;
 use crate::support::rogue::{hello, service, welcome};
 
-/// Connects, and sends something other than ATTACH.
+/// Connects, and sends something other than JOIN.
 #[track_caller]
 fn is_out_of_place(message: &Message) {
     is_refused(RefuseCode::Protocol, "an unexpected", |rogue| {

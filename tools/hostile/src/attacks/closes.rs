@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire_core::lane::Epoch;
-use bellwire_core::wire::{Attach, Message};
+use bellwire_core::wire::{Join, Message};
 use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 
 use bellwire_hostile::wire::{Target, rest, send};
@@ -40,7 +40,7 @@ fn pass_sockets(
     let fds = [one.as_fd(), two.as_fd()];
     let (socket, _session) = if round.is_multiple_of(4) {
         let (socket, session, _) = target.hello_to_welcome("echo")?;
-        send(&socket, &Message::Attach(Attach { session }), &fds);
+        send(&socket, &Message::Join(Join { session }), &fds);
         (Some(socket), None)
     } else {
         let session = target.open("echo")?;

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire_core::wire::{Attach, Message, PAGE_SIZE};
+use bellwire_core::wire::{Join, Message, PAGE_SIZE};
 
 use bellwire_hostile::wire::{SEALS, Target, memfd, send};
 
@@ -18,12 +18,12 @@ pub(super) fn hello(target: &Target) {
     hold_open(|| target.hello("echo"));
 }
 
-/// Attaches memory that is too small, and is refused.
-pub(super) fn attach(target: &Target) {
+/// Joins with memory that is too small, and is refused.
+pub(super) fn join(target: &Target) {
     let Ok(wrong) = memfd(PAGE_SIZE as u64, &[], SEALS, false) else { return };
     hold_open(|| {
         let (socket, session, _) = target.hello_to_welcome("echo")?;
-        send(&socket, &Message::Attach(Attach { session }), &[wrong.as_fd(), wrong.as_fd()]);
+        send(&socket, &Message::Join(Join { session }), &[wrong.as_fd(), wrong.as_fd()]);
         Some(socket)
     });
 }

@@ -76,7 +76,7 @@ pub(crate) static ATTACKS: [Attack; 32] = [
     attack("switches", "lanes that go on in another memfd without pause", switches::run),
     attack("connects", "thousands connect and say nothing", connects::silent),
     attack("hellos", "thousands say HELLO and nothing more", connects::hello),
-    attack("attaches", "attaches memory that is refused, again and again", connects::attach),
+    attack("joins", "joins with memory that is refused, again and again", connects::join),
     attack(
         "descriptors",
         "1 000 sessions with eight descriptors each on the socket",

@@ -1,6 +1,6 @@
 use std::os::fd::AsFd;
 
-use bellwire_core::wire::{Attach, Attachment, Header, Kind, Message, PAGE_SIZE, Status};
+use bellwire_core::wire::{Attachment, Header, Join, Kind, Message, PAGE_SIZE, Status};
 use zerocopy::IntoBytes;
 
 use bellwire_hostile::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, rest, send};
@@ -33,7 +33,7 @@ pub(super) fn lanes(target: &Target) {
     let target = target.with_lane(SIZE);
     let half = u32::try_from(SIZE / 2 - 48).unwrap_or(0);
     let first = Header::new(Kind::Request, Status::Ok, 1, half);
-    let attach = |held: &mut Vec<_>| {
+    let join = |held: &mut Vec<_>| {
         let (socket, session, server_fds) = target.hello_to_welcome("echo")?;
         let header = target.page_header("echo", session)?;
         let mut page = [0; PAGE_SIZE];
@@ -46,14 +46,14 @@ pub(super) fn lanes(target: &Target) {
         }
         let page = memfd(PAGE_SIZE as u64, &page, SEALS, false).ok()?;
         let lane = memfd(SIZE, &first.to_bytes(), SEALS, true).ok()?;
-        send(&socket, &Message::Attach(Attach { session }), &[page.as_fd(), lane.as_fd()]);
+        send(&socket, &Message::Join(Join { session }), &[page.as_fd(), lane.as_fd()]);
         let _ = rustix::fs::ftruncate(&lane, SIZE);
         held.push((socket, server_fds));
         Some(())
     };
     let mut held = Vec::new();
     loop {
-        attach(&mut held);
+        join(&mut held);
         if held.len() > 1_000 {
             held.clear();
         }
