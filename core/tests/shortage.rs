@@ -17,7 +17,7 @@ fn short(resource: Resource, bytes: u64) -> Shortage {
     Shortage { resource, bytes, code: 0 }
 }
 
-/// An early offer is only an optimisation.
+/// An early offer is only an optimization.
 #[test]
 fn an_early_offer_that_fails_is_retried_when_it_is_needed() {
     let mut pair = Pair::new(growing());

@@ -57,7 +57,7 @@ fn frame(svg: &mut String, name: &str, of: &Frame, left: f64, bottom: f64, all: 
     }
     let (top, micros) = (bottom - HEIGHT, of.total / 1000);
     let share = of.total as f64 / all as f64 * 100.0;
-    // Warm colours that depend on the name alone.
+    // Warm colors that depend on the name alone.
     let hue = name.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31) ^ u32::from(byte)) % 45;
     let characters = name.chars().count() as f64;
     let room = width - 6.0;

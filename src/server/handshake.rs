@@ -300,7 +300,7 @@ impl PendingHandshake {
         let is_watched = pid.is_some_and(|pid| peers.watches(pid));
         let spares = is_watched || !self.fd_budget.watches_processes();
         let process = if spares { None } else { Process::watch(&self.channel) };
-        // A process without a pid here cannot be recognised again: its session watches it alone.
+        // A process without a pid here cannot be recognized again: its session watches it alone.
         let (process, own_process) = if pid.is_some() { (process, None) } else { (None, process) };
         let created = own.end.created();
         let parts = Parts {

@@ -23,7 +23,7 @@ const MAX_USERS: usize = 16;
 const MAX_REPORTED: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A client that was refused, or whose session was closed for its behaviour; or a resource that the server lacked for
+/// A client that was refused, or whose session was closed for its behavior; or a resource that the server lacked for
 /// one. See [`Server::incidents`](crate::Server::incidents).
 ///
 /// ```

@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// Returns the latest 64 incidents, with the time: clients that were refused, clients whose sessions were closed
-    /// for their behaviour, resources that this process lacked for them, and names that others displaced. They explain
+    /// for their behavior, resources that this process lacked for them, and names that others displaced. They explain
     /// [`ServerStats::clients_refused`], [`ServerStats::poisoned`], [`ServerStats::stalled`],
     /// [`ServerStats::out_of_descriptors`], [`ServerStats::out_of_memory`], [`ServerStats::at_limit`],
     /// [`ServerStats::over_quota`] and [`ServerStats::displaced`] to an operator. [`ServerBuilder::on_incident`] reports

@@ -93,7 +93,7 @@ impl Kind {
     /// The machine's time by other means, besides the floor of the ratios.
     pub(crate) fn others(self, cpus: Cpus) -> Outcome<Vec<(&'static str, Floor)>> {
         let others = match self {
-            // With a pause it synchronises with the pause's length, and differs from run to run. The rings show the
+            // With a pause it synchronizes with the pause's length, and differs from run to run. The rings show the
             // part of the memory in a call's time.
             Self::Hot { size } if size <= LARGEST_IN_RINGS => [
                 ("bare, with a pause", in_a_row(hot::Floor::start(cpus, size)?)),

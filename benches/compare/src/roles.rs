@@ -15,14 +15,14 @@ pub(crate) const SERVER: &str = "server";
 pub(crate) const CLIENT: &str = "client";
 
 /// What takes a processor away from the others.
-const NEIGHBOUR: &str = "neighbour";
+const NEIGHBOR: &str = "neighbor";
 
 /// For [`bellwire_floor::peer_main`].
-pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure), (NEIGHBOUR, compute)];
+pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure), (NEIGHBOR, compute)];
 
 /// Starts a process that never sleeps, on any processor.
-pub(crate) fn neighbour() -> Outcome<Child> {
-    Ok(spawn(NEIGHBOUR, &[], &[], &[])?)
+pub(crate) fn neighbor() -> Outcome<Child> {
+    Ok(spawn(NEIGHBOR, &[], &[], &[])?)
 }
 
 /// Starts a process of `entry` on these processors; none means all.

@@ -14,7 +14,7 @@ pub(crate) struct System {
     /// Where the two ends ran: the measuring one, the server.
     pub(crate) pinned: (usize, usize),
     pub(crate) governor: String,
-    pub(crate) virtualised: String,
+    pub(crate) virtualized: String,
     pub(crate) mitigations: String,
     pub(crate) memory_mib: u64,
     pub(crate) load: String,
@@ -101,7 +101,7 @@ impl System {
             cpus: info.lines().filter(|line| line.starts_with("processor")).count(),
             pinned,
             governor: file(&governor).unwrap_or_else(|| "unknown".to_owned()),
-            virtualised: virtualised(&info),
+            virtualized: virtualized(&info),
             mitigations: mitigations(),
             memory_mib: rustix::system::sysinfo().totalram >> 20,
             load: file("/proc/loadavg").unwrap_or_else(|| UNKNOWN.to_owned()),
@@ -112,7 +112,7 @@ impl System {
     }
 }
 
-fn virtualised(info: &str) -> String {
+fn virtualized(info: &str) -> String {
     if !field(info, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     {
         return "no hypervisor reported".to_owned();

@@ -30,7 +30,7 @@ pub(crate) struct Testbed {
     // In this order: clients end before their server, and that before its directory goes.
     clients: Vec<Child>,
     server: Child,
-    neighbour: Option<Child>,
+    neighbor: Option<Child>,
     _dir: TempDir,
     _owned: Owned,
 }
@@ -87,8 +87,8 @@ impl Testbed {
         let server = start(roles::SERVER, theirs)?;
         let clients = (0..load.clients).map(|_| start(roles::CLIENT, ours));
         let clients = clients.collect::<Outcome<_>>()?;
-        let neighbour = (load.placing == Placing::Busy).then(roles::neighbour).transpose()?;
-        let testbed = Self { entry, clients, server, neighbour, _dir: dir, _owned: owned };
+        let neighbor = (load.placing == Placing::Busy).then(roles::neighbor).transpose()?;
+        let testbed = Self { entry, clients, server, neighbor, _dir: dir, _owned: owned };
         testbed.each_process(stop)?;
         Ok(testbed)
     }
@@ -239,7 +239,7 @@ impl Testbed {
     }
 
     fn each_process(&self, signal: fn(u32) -> io::Result<()>) -> Outcome<()> {
-        let mut all = self.clients.iter().chain([&self.server]).chain(&self.neighbour);
+        let mut all = self.clients.iter().chain([&self.server]).chain(&self.neighbor);
         Ok(all.try_for_each(|child| signal(child.pid()))?)
     }
 }

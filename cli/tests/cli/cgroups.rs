@@ -139,19 +139,19 @@ fn a_reader_that_stops_reading_is_no_failure() {
 }
 
 #[test]
-fn colours_depend_on_terminal_and_flag() {
+fn colors_depend_on_terminal_and_flag() {
     let place = Place::new();
     let _provider = place.provider();
-    let has_colours = |args: &[&str]| {
+    let has_colors = |args: &[&str]| {
         let Ended { stdout, stderr, .. } = place.run(args);
         stdout.contains('\x1b') || stderr.contains('\x1b')
     };
     for args in
         [&["get", "cgroups"][..], &["ls"], &["doctor"], &["ping", "cgroups-snapshot", "-c1"]]
     {
-        assert!(!has_colours(args), "{args:?}");
-        assert!(has_colours(&[args, &["--color", "always"]].concat()), "{args:?}");
-        assert!(!has_colours(&[args, &["--color", "never"]].concat()), "{args:?}");
+        assert!(!has_colors(args), "{args:?}");
+        assert!(has_colors(&[args, &["--color", "always"]].concat()), "{args:?}");
+        assert!(!has_colors(&[args, &["--color", "never"]].concat()), "{args:?}");
     }
-    assert!(!has_colours(&["get", "nothing"]) && !has_colours(&["--help"]));
+    assert!(!has_colors(&["get", "nothing"]) && !has_colors(&["--help"]));
 }

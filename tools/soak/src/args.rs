@@ -43,7 +43,7 @@ pub(crate) struct Soak {
     /// Print one JSON object at the end, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// When to use colours: auto, always or never
+    /// When to use colors: auto, always or never
     #[arg(long, value_name = "WHEN", hide_possible_values = true, default_value = "auto")]
     pub(crate) color: Color,
     /// A defect to inject, for tests of the soak itself

@@ -1,4 +1,4 @@
-//! Colours, when a person looks: on a terminal, unless `NO_COLOR` is set.
+//! Colors, when a person looks: on a terminal, unless `NO_COLOR` is set.
 
 use std::io::stdout;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
-/// Whether colours are on.
+/// Whether colors are on.
 pub(crate) static IS_ON: LazyLock<bool> =
     LazyLock::new(|| AutoStream::choice(&stdout()) != ColorChoice::Never);
 

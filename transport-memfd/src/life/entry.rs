@@ -115,13 +115,13 @@ fn head() -> Option<NonNull<Head>> {
     let (attributes, mutex) = (attributes.as_mut_ptr(), mutex.as_mut_ptr());
     // SAFETY: a live local with room for them.
     unsafe { libc::pthread_mutexattr_init(attributes) };
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) };
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) };
-    // SAFETY: a live local with room for it, and attributes that were initialised above.
+    // SAFETY: a live local with room for it, and attributes that were initialized above.
     unsafe { libc::pthread_mutex_init(mutex, attributes) };
-    // SAFETY: initialised above, and nobody else knows it.
+    // SAFETY: initialized above, and nobody else knows it.
     unsafe { libc::pthread_mutex_lock(mutex) };
     // SAFETY: locked above.
     unsafe { libc::pthread_mutex_unlock(mutex) };

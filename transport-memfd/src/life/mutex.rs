@@ -39,14 +39,14 @@ fn init(mutex: NonNull<libc::pthread_mutex_t>) -> Result<(), Errno> {
     let attributes = attributes.as_mut_ptr();
     // SAFETY: `attributes` is a live local with room for them.
     check(unsafe { libc::pthread_mutexattr_init(attributes) })?;
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     check(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     check(unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) })?;
     // SAFETY: the caller checked that the mutex's bytes are inside its own writable mapping and aligned;
-    // `attributes` was initialised above.
+    // `attributes` was initialized above.
     check(unsafe { libc::pthread_mutex_init(mutex.as_ptr(), attributes) })?;
-    // SAFETY: initialised above, and not used after this.
+    // SAFETY: initialized above, and not used after this.
     check(unsafe { libc::pthread_mutexattr_destroy(attributes) })
 }
 

@@ -274,11 +274,11 @@ impl RobustMutex {
         let attributes = attributes.as_mut_ptr();
         // SAFETY: a live local with room for them.
         unsafe { libc::pthread_mutexattr_init(attributes) };
-        // SAFETY: initialised above.
+        // SAFETY: initialized above.
         unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) };
-        // SAFETY: the box keeps its place, and the attributes were initialised above.
+        // SAFETY: the box keeps its place, and the attributes were initialized above.
         unsafe { libc::pthread_mutex_init(&raw mut *mutex, attributes) };
-        // SAFETY: initialised above, and unlocked by the same thread.
+        // SAFETY: initialized above, and unlocked by the same thread.
         assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut *mutex) }, 0);
         Self(mutex)
     }

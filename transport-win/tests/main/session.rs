@@ -106,7 +106,7 @@ pub(crate) fn ring(link: &Link, wake: Wake) {
     }
 }
 
-/// Bytes that differ from their neighbours, none of them zero.
+/// Bytes that differ from their neighbors, none of them zero.
 pub(crate) fn request(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8) as u8 | 1).collect()
 }

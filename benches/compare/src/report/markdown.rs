@@ -43,7 +43,7 @@ fn head(text: &mut String, report: &Report) {
         ("processor", format!("{}, {} CPUs", system.cpu, system.cpus)),
         ("pinned", format!("measuring end to CPU {ours}, server to CPU {theirs}")),
         ("governor", system.governor.clone()),
-        ("virtualised", system.virtualised.clone()),
+        ("virtualized", system.virtualized.clone()),
         ("mitigations", system.mitigations.clone()),
         ("memory", format!("{} MiB", system.memory_mib)),
         ("load before", system.load.clone()),

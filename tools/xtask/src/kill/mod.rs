@@ -77,7 +77,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     Ok(found == tried && found > 0)
 }
 
-/// Builds the harness, optimised: it is stepped through instruction by instruction.
+/// Builds the harness, optimized: it is stepped through instruction by instruction.
 fn build(dir: &Path, features: &[&str]) -> Result<PathBuf, Error> {
     let mut cargo = Command::new("cargo");
     cargo

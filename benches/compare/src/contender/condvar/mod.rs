@@ -85,8 +85,8 @@ impl Pair {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(2 * Queue::size(load.longest(), slots(load)) as u64)?;
         let pair = Self::new(&Region::open(file.into())?, load)?;
-        pair.requests.initialise()?;
-        pair.answers.initialise()?;
+        pair.requests.initialize()?;
+        pair.answers.initialize()?;
         Ok(pair)
     }
 

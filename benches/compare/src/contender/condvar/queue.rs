@@ -66,29 +66,29 @@ impl Queue {
     }
 
     /// Before the other process has it.
-    pub(super) fn initialise(&self) -> Outcome<()> {
+    pub(super) fn initialize(&self) -> Outcome<()> {
         let mut mutex = MaybeUninit::uninit();
-        // SAFETY: the attributes are ours, and are initialised by this.
+        // SAFETY: the attributes are ours, and are initialized by this.
         check(unsafe { libc::pthread_mutexattr_init(mutex.as_mut_ptr()) })?;
         let shared = libc::PTHREAD_PROCESS_SHARED;
-        // SAFETY: they are initialised.
+        // SAFETY: they are initialized.
         check(unsafe { libc::pthread_mutexattr_setpshared(mutex.as_mut_ptr(), shared) })?;
         let robust = libc::PTHREAD_MUTEX_ROBUST;
-        // SAFETY: they are initialised.
+        // SAFETY: they are initialized.
         check(unsafe { libc::pthread_mutexattr_setrobust(mutex.as_mut_ptr(), robust) })?;
-        // SAFETY: the mutex lies in the memory, nobody uses it yet, and the attributes are initialised.
+        // SAFETY: the mutex lies in the memory, nobody uses it yet, and the attributes are initialized.
         check(unsafe { libc::pthread_mutex_init(self.mutex(), mutex.as_ptr()) })?;
 
         let mut condition = MaybeUninit::uninit();
-        // SAFETY: the attributes are ours, and are initialised by this.
+        // SAFETY: the attributes are ours, and are initialized by this.
         check(unsafe { libc::pthread_condattr_init(condition.as_mut_ptr()) })?;
-        // SAFETY: they are initialised.
+        // SAFETY: they are initialized.
         check(unsafe { libc::pthread_condattr_setpshared(condition.as_mut_ptr(), shared) })?;
         let clock = libc::CLOCK_MONOTONIC;
-        // SAFETY: they are initialised.
+        // SAFETY: they are initialized.
         check(unsafe { libc::pthread_condattr_setclock(condition.as_mut_ptr(), clock) })?;
         for each in [self.filled(), self.emptied()] {
-            // SAFETY: it lies in the memory, nobody uses it yet, and the attributes are initialised.
+            // SAFETY: it lies in the memory, nobody uses it yet, and the attributes are initialized.
             check(unsafe { libc::pthread_cond_init(each, condition.as_ptr()) })?;
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Queue {
 
     #[inline]
     fn lock(&self) -> Outcome<Locked<'_>> {
-        // SAFETY: the mutex was initialised before the other end got the memory, and is mapped.
+        // SAFETY: the mutex was initialized before the other end got the memory, and is mapped.
         let locked = unsafe { libc::pthread_mutex_lock(self.mutex()) };
         self.owned(locked)?;
         Ok(Locked { queue: self })
@@ -174,7 +174,7 @@ impl Queue {
 
     #[inline]
     fn signal(&self, condition: *mut libc::pthread_cond_t) -> Outcome<()> {
-        // SAFETY: it is one of the two that were initialised before the other end got the memory.
+        // SAFETY: it is one of the two that were initialized before the other end got the memory.
         check(unsafe { libc::pthread_cond_signal(condition) })
     }
 
@@ -231,7 +231,7 @@ impl Locked<'_> {
     fn wait(&mut self, condition: *mut libc::pthread_cond_t, limit: WaitLimit) -> Outcome<()> {
         let mutex = self.queue.mutex();
         let code = match limit {
-            // SAFETY: both were initialised before the other end got the memory, and the mutex is held.
+            // SAFETY: both were initialized before the other end got the memory, and the mutex is held.
             WaitLimit::Forever => unsafe { libc::pthread_cond_wait(condition, mutex) },
             WaitLimit::Bounded => {
                 let until = clock::now() + LIMIT;
@@ -239,7 +239,7 @@ impl Locked<'_> {
                     tv_sec: i64::try_from(until / 1_000_000_000)?,
                     tv_nsec: i64::try_from(until % 1_000_000_000)?,
                 };
-                // SAFETY: both were initialised before the other end got the memory, and the mutex is held.
+                // SAFETY: both were initialized before the other end got the memory, and the mutex is held.
                 unsafe { libc::pthread_cond_timedwait(condition, mutex, &raw const until) }
             }
         };
