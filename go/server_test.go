@@ -64,7 +64,7 @@ func TestAClosingServerAnswersAcceptedRequests(t *testing.T) {
 
 func TestACloseOfTheSessionHasTheErrorOfItsReason(t *testing.T) {
 	reasons := map[closeReason]error{
-		closeNormal: ErrPeerGone, closePoisoned: ErrProtocol, closeStopping: ErrStopping, closeUnread: ErrStalled,
+		closeNormal: ErrPeerGone, closePoisoned: ErrProtocol, closeStopping: ErrStopping, closeStalled: ErrStalled,
 	}
 	for reason, want := range reasons {
 		for _, isRead := range []bool{true, false} {

@@ -397,7 +397,7 @@ func (c *closedByPeer) Unwrap() error {
 		return ErrProtocol
 	case closeStopping:
 		return ErrStopping
-	case closeUnread:
+	case closeStalled:
 		return ErrStalled
 	}
 	return ErrPeerGone

@@ -89,7 +89,7 @@ const (
 	closeStalled
 )
 
-func (r closeReason) isKnown() bool { return r >= closeNormal && r <= closeUnread }
+func (r closeReason) isKnown() bool { return r >= closeNormal && r <= closeStalled }
 
 func (r closeReason) String() string {
 	switch r {

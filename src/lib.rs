@@ -205,7 +205,7 @@ pub use bellwire_derive::Message;
 #[cfg(feature = "derive")]
 pub use bellwire_derive::Service;
 pub use cache::{CurrentSnapshot, RefreshError, Refreshed, SnapshotCache};
-pub use client::{Canceller, Client, RawClient, ProviderState};
+pub use client::{Canceller, Client, ProviderState, RawClient};
 pub use config::{Backoff, ClientConfig, LaneConfig, ServerConfig};
 pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};

@@ -6,8 +6,8 @@ use tokio::task::coop::poll_proceed;
 use super::wakeup::Wakeup;
 use super::with_descriptor;
 use crate::{
-    ClientConfig, Contract, Delivery, Dynamic, Event, RunDir, StartAt, ProviderState, SubscribeError,
-    Subscriber,
+    ClientConfig, Contract, Delivery, Dynamic, Event, ProviderState, RunDir, StartAt,
+    SubscribeError, Subscriber,
 };
 
 /// A [`Subscriber`] for a task of a tokio runtime.
@@ -51,7 +51,7 @@ impl AsyncSubscriber<Dynamic> {
     pub fn with_contract(
         run_dir: &RunDir,
         contract: Contract,
-        start: Start,
+        start: StartAt,
         config: ClientConfig,
     ) -> Self {
         let subscriber =

@@ -18,7 +18,8 @@ use crate::transport::doorbell::WakeEvent;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
 use crate::{
-    CallError, ClientConfig, ConnectError, Contract, Dynamic, Replies, RunDir, Service, Session,
+    BatchReplies, CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service,
+    Session,
 };
 use cancel::Cancel;
 pub use cancel::Canceller;
@@ -248,7 +249,7 @@ impl<S: Service> Client<S> {
     pub fn call_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
-    ) -> Result<Replies<'_, S>, CallError> {
+    ) -> Result<BatchReplies<'_, S>, CallError> {
         self.call_batch_within(requests, self.config.timeout)
     }
 
@@ -260,7 +261,7 @@ impl<S: Service> Client<S> {
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         timeout: Duration,
-    ) -> Result<Replies<'_, S>, CallError> {
+    ) -> Result<BatchReplies<'_, S>, CallError> {
         let mut until = Deadline::within(timeout);
         let session = self.session_by(&mut until)?;
         let answered = match session.call_batch_until(requests.clone(), &mut until) {

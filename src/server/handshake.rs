@@ -265,7 +265,7 @@ impl PendingHandshake {
         let mut objects = vec![page.as_object(), lane.as_object(), board];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         let message = Message::Welcome(welcome);
-        // ATTACH brings the first ones. A client of netipc passes none.
+        // JOIN brings the first ones. A client of netipc passes none.
         self.channel.accept_objects();
         match control::send(&self.channel, &message, &objects) {
             // The client has left; the next receive reports that.

@@ -3,7 +3,7 @@
 mod wait;
 
 use bellwire::{
-    Backoff, Delivery, Event, EventPublisher, RunDir, Server, ServerConfig, StartAt, ProviderState,
+    Backoff, Delivery, Event, EventPublisher, ProviderState, RunDir, Server, ServerConfig, StartAt,
     SubscribeError, Subscriber,
 };
 

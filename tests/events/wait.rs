@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Backoff, CallError, Delivery, Refreshed, Server, SnapshotCache, StartAt, ProviderState, SubscribeError,
-    Subscriber,
+    Backoff, CallError, Delivery, ProviderState, Refreshed, Server, SnapshotCache, StartAt,
+    SubscribeError, Subscriber,
 };
 
 use super::{News, Provider, next, subscriber, text};

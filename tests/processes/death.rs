@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{Backoff, CallError, Client, Executed, ServerConfig, ProviderState};
+use bellwire::{Backoff, CallError, Client, Executed, ProviderState, ServerConfig};
 
 use crate::support::child::Process;
 use crate::support::guard::until;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bellwire::{
-    Backoff, CallError, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, ProviderState,
+    Backoff, CallError, ProviderState, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache,
 };
 
 use crate::support::guard::{TEST_TIMEOUT, until};

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Delivery, Event, Malformed, Message, RunDir, Server, Snapshot, SnapshotCache, Start, Subscriber,
+    Delivery, Event, Malformed, Message, RunDir, Server, Snapshot, SnapshotCache, StartAt,
+    Subscriber,
 };
 
 use super::roles::Role;
@@ -86,7 +87,7 @@ pub(crate) fn publisher() -> Role {
 
 /// Takes events until it has seen the number that it is sent, of those from now on; answers with how many it took.
 pub(crate) fn subscriber() -> Role {
-    let mut subscriber = Subscriber::<Ticks>::new(&RunDir::from_environment(), Start::Now);
+    let mut subscriber = Subscriber::<Ticks>::new(&RunDir::from_environment(), StartAt::Now);
     while !subscriber.is_following() {
         subscriber.next(Some(Duration::from_millis(1))).unwrap();
     }

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncSubscriber, Client, Contract, Delivery, Doorbell, Event, Server, ServerConfig, StartAt,
-    ProviderState, Subscriber,
+    AsyncSubscriber, Client, Contract, Delivery, Doorbell, Event, ProviderState, Server,
+    ServerConfig, StartAt, Subscriber,
 };
 use bellwire_memfd::{clock, poll};
 use tokio::runtime::Builder;
@@ -148,8 +148,12 @@ fn a_task_awaits_events_of_a_service_known_at_run_time() {
         let (_server, publisher) = provider(&dir.run_dir);
         publisher.send(&text(1, 2)).unwrap();
         let contract = Contract::new(News::NAME.parse().unwrap());
-        let mut subscriber =
-            AsyncSubscriber::with_contract(&dir.run_dir, contract, Start::Oldest, client_config());
+        let mut subscriber = AsyncSubscriber::with_contract(
+            &dir.run_dir,
+            contract,
+            StartAt::Oldest,
+            client_config(),
+        );
         let event = |number| Delivery::Event { sequence: number, event: text(number, 2) };
         let found = tokio::time::timeout(TEST_TIMEOUT, subscriber.next()).await.unwrap();
         assert_eq!(found.unwrap(), event(1));

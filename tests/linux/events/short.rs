@@ -1,6 +1,6 @@
 //! A provider that lacks something to pass its ring.
 
-use bellwire::{Backoff, Delivery, Doorbell, RunDir, StartAt, ProviderState, Subscriber};
+use bellwire::{Backoff, Delivery, Doorbell, ProviderState, RunDir, StartAt, Subscriber};
 use bellwire_memfd::poll;
 
 use super::{News, dir, provider, text};

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire::{
-    Backoff, CallError, Client, ClientConfig, ConnectError, ErrorKind, RefuseCode, ProviderState, Versions,
+    Backoff, CallError, Client, ClientConfig, ConnectError, ErrorKind, ProviderState, RefuseCode,
+    Versions,
 };
 use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role};
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 #[cfg(feature = "tokio")]
 use bellwire::AsyncSubscriber;
 use bellwire::{
-    Backoff, ClientConfig, Doorbell, Event, Refreshed, SnapshotCache, StartAt, ProviderState, Subscriber,
+    Backoff, ClientConfig, Doorbell, Event, ProviderState, Refreshed, SnapshotCache, StartAt,
+    Subscriber,
 };
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Status, record_len};

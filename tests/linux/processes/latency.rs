@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    Backoff, CallError, Client, Doorbell, Executed, Refreshed, RunDir, Server, ServerConfig,
-    SnapshotCache, ProviderState,
+    Backoff, CallError, Client, Doorbell, Executed, ProviderState, Refreshed, RunDir, Server,
+    ServerConfig, SnapshotCache,
 };
 use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
