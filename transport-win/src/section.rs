@@ -82,7 +82,7 @@ pub(crate) fn verify_and_map(
     })?;
     let view = mapping.examine().map_err(|source| VerifyError::System { source })?;
     if !view.committed {
-        return Err(VerifyError::Sparse { allocated: 0, size: view.len as u64 });
+        return Err(VerifyError::Uncommitted { size: view.len as u64 });
     }
     if !view.plain {
         return Err(VerifyError::Special);

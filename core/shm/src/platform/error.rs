@@ -209,7 +209,7 @@ pub enum VerifyError<P: Platform> {
         /// The limit, in bytes.
         max: u64,
     },
-    /// Pages are missing. Reading them would charge them to this process, or crash it on Windows, where none is known to be there.
+    /// Pages are missing, on Linux. Reading them would charge them to this process.
     #[error(
         "the peer's memory has {allocated} of its {size} bytes allocated: it must allocate all"
     )]
@@ -217,6 +217,13 @@ pub enum VerifyError<P: Platform> {
         /// Bytes allocated.
         allocated: u64,
         /// Its size in bytes.
+        size: u64,
+    },
+    /// Pages at its start have no memory, on Windows, which does not tell how many others have some. Reading them would crash
+    /// this process.
+    #[error("the first {size} bytes of the peer's memory are not committed: it must commit all")]
+    Uncommitted {
+        /// How many bytes are not, from the start.
         size: u64,
     },
     /// It uses hugetlbfs pages, a scarce resource of this machine.
@@ -324,7 +331,7 @@ impl<P: Platform> VerifyError<P> {
             Self::Special => "it is special memory",
             Self::Size { .. } => "it has another size than announced",
             Self::Limit { .. } => "its length is above the limit",
-            Self::Sparse { .. } => "its pages are not allocated",
+            Self::Sparse { .. } | Self::Uncommitted { .. } => "its pages are not allocated",
             Self::HugePages => "it lies on huge pages",
             Self::NotEventfd => "it is not an eventfd",
             Self::Unreadable => "it cannot be read",
