@@ -124,7 +124,7 @@ fn answer(script: &Script<'_>, session: &mut SessionMachine, request: Request, w
         });
     let (status, answered) = match answered {
         Ok(payloads) => {
-            session.answer_all(&payloads);
+            session.answer(session.joined(&payloads));
             (Status::Ok, payloads)
         }
         Err(status) => {

@@ -259,8 +259,8 @@ impl SessionMachine {
         self.begun.is_some()
     }
 
-    /// Translates the service's answers to the batch that was begun, and its status: returns the payloads to
-    /// [answer](Self::answer_all) with. `generation` tells one run of the provider from the next.
+    /// Translates the service's answers to the batch that was begun, and its status: returns the payloads,
+    /// [joined](Self::joined) for the answer. `generation` tells one run of the provider from the next.
     ///
     /// # Errors
     /// The status with which the request is to be [refused](Self::refuse).
@@ -302,12 +302,12 @@ impl SessionMachine {
         self.leaving = Some(Leaving::new(header, payload, self.agreed.packet));
     }
 
-    /// Answers a batch with one payload for each of its items, or a single request with the only one.
-    pub fn answer_all(&mut self, payloads: &[Vec<u8>]) {
+    /// Returns the payload to [answer](Self::answer) with: the table of a batch's payloads, one for each of its items, or the only
+    /// one of a single request.
+    pub fn joined(&self, payloads: &[Vec<u8>]) -> Arc<[u8]> {
         let is_batch = self.asked.is_some_and(|asked| asked.is_batch());
         let single = payloads.first().filter(|_| !is_batch);
-        let payload = single.map_or_else(|| batch(payloads), |payload| payload.as_slice().into());
-        self.answer(payload);
+        single.map_or_else(|| batch(payloads), |payload| payload.as_slice().into())
     }
 
     /// Answers the request with a status. Only after [`Status::Unsupported`] the session goes on.

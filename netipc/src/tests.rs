@@ -230,7 +230,7 @@ fn a_request_is_a_batch_of_the_service_and_its_answers_are_payloads() {
         let expected = (41..41 + count).map(|number| number.to_ne_bytes().to_vec());
         assert!(payloads.iter().cloned().eq(expected), "{payloads:?}");
         assert!(!session.is_handling() && session.held() == 0);
-        session.answer_all(&payloads);
+        session.answer(session.joined(&payloads));
         let mut datagram = Vec::new();
         assert!(session.datagram(&mut datagram) && datagram.len() > 32);
     }

@@ -115,13 +115,12 @@ impl NetipcSession {
     /// Answers with the snapshot.
     pub(super) fn pass(&mut self, newest: Option<Arc<[u8]>>) -> Result<(), OverQuota> {
         match newest {
-            Some(payload) => {
-                self.charge_answer(payload.len())?;
-                self.machine.answer(payload);
+            Some(payload) => self.answer(payload),
+            None => {
+                self.machine.refuse(Status::Internal);
+                Ok(())
             }
-            None => self.machine.refuse(Status::Internal),
         }
-        Ok(())
     }
 
     /// Answers with what the service answered, and returns whether it did.
@@ -132,11 +131,7 @@ impl NetipcSession {
         generation: u64,
     ) -> Result<bool, OverQuota> {
         match self.machine.translate(outcome, answers, generation) {
-            Ok(payloads) => {
-                self.charge_answer(payloads.iter().map(Vec::len).sum())?;
-                self.machine.answer_all(&payloads);
-                Ok(true)
-            }
+            Ok(payloads) => self.answer(self.machine.joined(&payloads)).map(|()| true),
             Err(status) => {
                 self.machine.refuse(status);
                 Ok(false)
@@ -144,8 +139,11 @@ impl NetipcSession {
         }
     }
 
-    fn charge_answer(&mut self, bytes: usize) -> Result<(), OverQuota> {
-        let charged = self.leaving.resize(bytes as u64);
-        charged.inspect_err(|_| self.machine.refuse(Status::Internal))
+    /// Answers with a payload, which is on the account of the client's user until it has left.
+    fn answer(&mut self, payload: Arc<[u8]>) -> Result<(), OverQuota> {
+        let charged = self.leaving.resize(payload.len() as u64);
+        charged.inspect_err(|_| self.machine.refuse(Status::Internal))?;
+        self.machine.answer(payload);
+        Ok(())
     }
 }

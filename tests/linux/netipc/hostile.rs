@@ -261,3 +261,25 @@ fn a_snapshot_that_the_quota_has_no_room_for_is_counted_as_an_error() {
     let stats = fixture.server.stats();
     assert_eq!(stats.errors, stats.over_quota, "{stats:?}");
 }
+
+#[test]
+fn the_answer_to_a_batch_is_on_the_quota_with_its_table() {
+    let fixture = Fixture::with(config().max_memory(Some(32 << 20)));
+    // The table is as long as all its numbers. None reads its answer.
+    let batch = table(&vec![vec![0; 8]; 60_000]);
+    let mut peers = Vec::new();
+    until("the quota is used up", || {
+        let peer = fixture.peer("increment");
+        let (mut pieces, count) = (batch.chunks(65_504), batch.len().div_ceil(65_504) as u32);
+        let head = header(1, 1, INCREMENT, batch.len(), 60_000, 1);
+        let mut sent = peer.send(&[&head[..], pieces.next().unwrap()].concat());
+        for (piece, index) in pieces.zip(1..) {
+            let head = chunk(1, batch.len() + 32, index, count, piece.len());
+            // For the last peer's request there is no room, either.
+            sent = sent.and_then(|_| peer.send(&[&head[..], piece].concat()));
+        }
+        peers.push(peer);
+        assert!(peers.len() < 36, "more than the quota is held");
+        fixture.server.stats().over_quota > 0
+    });
+}
