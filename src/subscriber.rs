@@ -277,8 +277,8 @@ impl<E: Event> Subscriber<E> {
         }
     }
 
-    /// Makes the descriptor of [`Subscriber::pollable`] readable at the next event. Call it before each sleep in an event loop. Returns true if
-    /// [`Subscriber::try_next`] may have something already: do not sleep then.
+    /// Makes the descriptor of [`Subscriber::pollable`] readable at the next event. Call it before each sleep in an event loop.
+    /// Returns true if [`Subscriber::try_next`] may have something already, or the provider is gone: call it, and do not sleep.
     ///
     /// # Errors
     /// [`SubscribeError`].
@@ -287,8 +287,15 @@ impl<E: Event> Subscriber<E> {
             return Ok(true);
         }
         match self.arm_session() {
-            Err(error) if error.is_session_fatal() => {
-                self.leave();
+            // What it published before it ended comes first.
+            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
+                self.liveness.recheck();
+                Ok(true)
+            }
+            Err(error) => {
+                if error.is_session_fatal() {
+                    self.leave();
+                }
                 Err(error.into())
             }
             armed => Ok(armed?),
@@ -415,7 +422,12 @@ impl<E: Event> Subscriber<E> {
                 self.leave();
             }
         }
-        if self.client.session().is_none() {
+        // An answer comes before the end of the session, and that it stopped is handled below.
+        let is_to_follow = self
+            .client
+            .session()
+            .is_some_and(|session| session.has_answer() || session.board().is_stopped());
+        if !self.is_following && !is_to_follow {
             self.client.refresh();
         }
         if let Err(error) = self.follow() {

@@ -590,7 +590,7 @@ int bw_cache_wait(struct bw_cache *cache,
 int bw_cache_current(struct bw_cache *cache, struct bw_snapshot *snapshot, struct bw_error *error);
 
 // Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_ready` if
-// there may be something already: refresh again, and do not sleep.
+// there may be something already, or the provider is gone: refresh again, and do not sleep.
 //
 // Requires:
 // A cache, `is_ready` may be written, `error` is NULL or valid.
@@ -942,7 +942,8 @@ int bw_subscriber_next(struct bw_subscriber *subscriber,
                        struct bw_delivery *delivery,
                        struct bw_error *error);
 
-// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already: do not sleep then.
+// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already, or the provider is gone:
+// take events, and do not sleep.
 //
 // Requires:
 // A subscriber, `is_ready` may be written, `error` is NULL or valid.

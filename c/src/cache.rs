@@ -167,7 +167,7 @@ pub unsafe extern "C" fn bw_cache_current(
 }
 
 /// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_ready` if
-/// there may be something already: refresh again, and do not sleep.
+/// there may be something already, or the provider is gone: refresh again, and do not sleep.
 ///
 /// # Safety
 /// A cache, `is_ready` may be written, `error` is NULL or valid.

@@ -193,7 +193,8 @@ pub unsafe extern "C" fn bw_subscriber_next(
     unsafe { run(error, next) }
 }
 
-/// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already: do not sleep then.
+/// Makes bw_subscriber_fd readable at the next event. Writes 1 to `is_ready` if there may be one already, or the provider is gone:
+/// take events, and do not sleep.
 ///
 /// # Safety
 /// A subscriber, `is_ready` may be written, `error` is NULL or valid.

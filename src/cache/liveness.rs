@@ -11,7 +11,7 @@ use crate::{Service, Session};
 /// How long a refresh may miss the death of a provider that has no life word.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// When the provider's process was last checked; only needed where the kernel does not report its death.
+/// When the provider's process was last seen alive; only needed where the kernel does not report its death.
 #[derive(Debug, Default)]
 pub(crate) struct LivenessCheck(Option<Instant>);
 
@@ -22,7 +22,12 @@ impl LivenessCheck {
         session.link().life() == LifeState::Alive || self.check(session)
     }
 
-    /// Checks the process with the kernel, at most once per `CHECK_EVERY`.
+    /// Has the next query check the process: its session has ended.
+    pub(crate) fn recheck(&mut self) {
+        self.0 = None;
+    }
+
+    /// Checks the process with the kernel, at most once per `CHECK_EVERY` as long as it lives.
     #[cold]
     fn check<S: Service>(&mut self, session: &Session<S>) -> bool {
         if session.link().life() == LifeState::Died || !session.link().is_owner_process() {
@@ -32,7 +37,8 @@ impl LivenessCheck {
         if self.0.is_some_and(|last| now.since(last) < CHECK_EVERY) {
             return true;
         }
-        self.0 = Some(now);
-        session.is_open()
+        let is_open = session.is_open();
+        self.0 = is_open.then_some(now);
+        is_open
     }
 }

@@ -239,15 +239,18 @@ impl<T: Snapshot> SnapshotCache<T> {
         Ok((found, found == Refreshed::Changed || went_away))
     }
 
-    /// Makes the descriptor of [`SnapshotCache::pollable`] readable when a refresh has something to do. Call it after a refresh, before each sleep
-    /// in an event loop. Returns true if there may be something already: refresh again, and do not sleep.
+    /// Makes the descriptor of [`SnapshotCache::pollable`] readable when a refresh has something to do. Call it after a refresh,
+    /// before each sleep in an event loop. Returns true if there may be something already, or the provider is gone: refresh
+    /// again, and do not sleep.
     ///
     /// # Errors
     /// [`RefreshError`].
     pub fn arm(&mut self) -> Result<bool, RefreshError<T::Error>> {
         match self.arm_session() {
-            // The next refresh says that the provider is gone.
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => Ok(true),
+            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
+                self.liveness.recheck();
+                Ok(true)
+            }
             Err(error) => {
                 if error.is_session_fatal() {
                     self.client.lost();

@@ -150,6 +150,8 @@ impl<S: Service> Session<S> {
     /// yet, [`Session::update_due`] says when.
     pub(crate) fn request_update(&mut self, generation: u64) -> Result<(), CallError> {
         self.note_answers()?;
+        // Nothing rings for a session that is over.
+        self.nothing::<()>()?;
         let now = self.driver.port().now();
         if self.publication_requests.long_poll.is_none()
             && self.publication_requests.retry.is_due(now)

@@ -2,11 +2,13 @@
 
 use std::os::fd::AsFd;
 
-use bellwire::{Backoff, CallError, Delivery, StartAt, SubscribeError, Subscriber};
+use bellwire::{
+    Backoff, CallError, Delivery, ProviderState, StartAt, SubscribeError, Subscriber,
+};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
     BROADCAST_RECORDS, BoardWord, BroadcastHeader, BroadcastKind, BroadcastRecord, BroadcastRing,
-    BroadcastWord, Header, Kind, Message, Status,
+    BroadcastWord, CloseReason, Header, Kind, Message, Status,
 };
 use bellwire_core::{Geometry, ServiceName};
 use bellwire_memfd::prelude::*;
@@ -43,6 +45,25 @@ fn pass(fd: &impl AsFd, session: &mut RogueSession, says: BroadcastRing) {
     session.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
 }
 
+/// Makes a ring with `header`, goes on with `violation`, and passes the ring, of which it says what `says` has.
+fn open_ring(
+    session: &mut RogueSession,
+    header: BroadcastHeader,
+    says: BroadcastRing,
+    violation: Violation,
+) -> OwnRegion {
+    let (ring, fd) = OwnRegion::create("rogue-ring", RING.memory(), |ring| {
+        ring.write(0, header.as_bytes());
+        store(ring, BroadcastWord::Latest, u64::MAX);
+    })
+    .unwrap();
+    let board = session.board.as_ref().unwrap();
+    board.store_u64(BoardWord::Ring.offset(), says.to_wire(), Ordering::Release);
+    violation(&ring, session);
+    pass(&fd, session, says);
+    ring
+}
+
 /// The subscriber of a publisher that passes `header`, says that it is the ring `says`, and goes on with `violation`, reports
 /// `part`, and follows an honest one then.
 #[track_caller]
@@ -58,17 +79,9 @@ fn violates(part: &str, header: BroadcastHeader, says: BroadcastRing, violation:
     let error = std::thread::scope(|scope| {
         let rogue = scope.spawn(|| {
             let mut session = listener.open(1);
-            let (ring, fd) = OwnRegion::create("rogue-ring", RING.memory(), |ring| {
-                ring.write(0, header.as_bytes());
-                store(ring, BroadcastWord::Latest, u64::MAX);
-            })
-            .unwrap();
-            let board = session.board.take().unwrap();
-            board.store_u64(BoardWord::Ring.offset(), says.to_wire(), Ordering::Release);
-            violation(&ring, &mut session);
-            pass(&fd, &mut session, says);
+            let ring = open_ring(&mut session, header, says, violation);
             session.is_left();
-            drop((ring, board));
+            drop(ring);
         });
         let mut error = None;
         until("it reports the violation", || {
@@ -121,4 +134,39 @@ fn a_record_of_a_kind_that_there_is_not() {
 #[test]
 fn an_end_that_names_no_ring() {
     violates("it names no ring", honest(), RING, |ring, _| publish(ring, record(3, 1 << 32, 0)));
+}
+
+#[test]
+fn an_event_that_was_published_before_its_session_was_closed_is_delivered_after_arming() {
+    for is_armed in [false, true] {
+        let dir = dir();
+        let listener = RogueListener::bind(&dir.run_dir, "news");
+        let mut subscriber =
+            Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, client_config());
+        let (mut session, ring) = std::thread::scope(|scope| {
+            let rogue = scope.spawn(|| {
+                let mut session = listener.open(1);
+                let ring = open_ring(&mut session, honest(), RING, |_, _| ());
+                (session, ring)
+            });
+            until("it follows", || {
+                assert_eq!(subscriber.try_next().unwrap(), None);
+                subscriber.is_following()
+            });
+            rogue.join().unwrap()
+        });
+        if is_armed {
+            assert!(!subscriber.arm().unwrap());
+        }
+        publish(&ring, BroadcastRecord::new(BroadcastKind::Data, 1, 48));
+        let mut close = Header::new(Kind::Close, Status::Ok, 0, 0);
+        close.status = (CloseReason::Stopping as u16).into();
+        session.put(close, &[]);
+        assert!(subscriber.arm().unwrap());
+        let event = Delivery::Event { sequence: 1, event: vec![0; 48] };
+        assert_eq!(subscriber.try_next().unwrap(), Some(event));
+        assert!(subscriber.arm().unwrap());
+        assert_eq!(subscriber.try_next().unwrap(), None);
+        assert_ne!(subscriber.state(), State::Ready);
+    }
 }

@@ -1,4 +1,4 @@
-//! A server that declines what a reader in an event loop asks of it: the reader pauses before it asks again.
+//! A server that declines what a reader in an event loop asks of it: the reader pauses before it asks again. Or one that closes.
 
 #[cfg(feature = "tokio")]
 use std::thread;
@@ -11,7 +11,7 @@ use bellwire::{
     Subscriber,
 };
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{Header, Kind, Status, record_len};
+use bellwire_core::wire::{CloseReason, Header, Kind, Status, record_len};
 use bellwire_core::{PeerMemory, Port, Word};
 use bellwire_memfd::{clock, poll};
 
@@ -53,6 +53,12 @@ fn answer(rogue: &mut RogueSession, status: Status) {
     let (kind, _, id) = rogue.answer(0);
     assert_eq!(kind, Kind::Request);
     rogue.put(Header::new(Kind::Response, status, id, 0), &[]);
+}
+
+fn close(rogue: &mut RogueSession) {
+    let mut close = Header::new(Kind::Close, Status::Ok, 0, 0);
+    close.status = (CloseReason::Stopping as u16).into();
+    rogue.put(close, &[]);
 }
 
 fn is_readable(cache: &mut SnapshotCache<Numbers>) -> bool {
@@ -169,6 +175,40 @@ fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
     assert!(subscriber.try_next().unwrap().is_none());
     assert!(!listener.has_caller(), "it connects again");
     assert!(subscriber.poll_timeout().is_some(), "it sleeps for ever");
+}
+
+#[test]
+fn arming_a_reader_whose_provider_is_gone_has_its_next_turn_say_so() {
+    for is_armed in [false, true] {
+        let dir = Dir::new();
+        let listener = RogueListener::bind(&dir.run_dir, "numbers");
+        let mut cache = cache(&dir, LONG);
+        let mut rogue = open(&listener, || {
+            cache.refresh().unwrap();
+            cache.state()
+        });
+        if is_armed {
+            assert!(!cache.arm().unwrap());
+        }
+        close(&mut rogue);
+        assert!(cache.arm().unwrap());
+        assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+
+        let listener = RogueListener::bind(&dir.run_dir, "changes");
+        let mut subscriber =
+            Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+        let mut rogue = open(&listener, || {
+            subscriber.try_next().unwrap();
+            subscriber.state()
+        });
+        if is_armed {
+            assert!(!subscriber.arm().unwrap());
+        }
+        close(&mut rogue);
+        assert!(subscriber.arm().unwrap());
+        assert_eq!(subscriber.try_next().unwrap(), None);
+        assert_ne!(subscriber.state(), State::Ready);
+    }
 }
 
 #[cfg(feature = "tokio")]
