@@ -10,6 +10,7 @@ use bellwire_core::wire::{CloseReason, RefuseCode, Status, Versions};
 use bellwire_core::{ErrorKind, Executed, Fault, LimitOwner, PeerFault, ServiceName};
 
 use crate::Malformed;
+use crate::transport::endpoint::BindError;
 use crate::transport::{Os, prelude::*};
 
 /// Why a call failed. Each variant reports [who is at fault](CallError::fault) and [whether the handler may have
@@ -485,6 +486,13 @@ impl ServeError {
     /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
         self.kind().fault()
+    }
+    /// Returns the error of a service whose name could not be taken.
+    pub(crate) fn unbound(service: ServiceName, error: BindError) -> Self {
+        match error {
+            BindError::Taken { .. } => Self::Taken { service },
+            error => Self::Endpoint { service, source: of_transport(error).into() },
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::publication::{Publication, limits_for};
 use crate::publisher::longest;
 use crate::stats::StatsTable;
 use crate::transport::doorbell::WakeEvent;
-use crate::transport::endpoint::{BindError, Endpoint};
+use crate::transport::endpoint::Endpoint;
 use crate::transport::fork::OwnerProcess;
 use crate::transport::{Os, prelude::*};
 use crate::{
@@ -400,16 +400,12 @@ impl ServerBuilder {
         let store = Publication::create(service).map_err(of_transport);
         let store = Arc::new(store.map_err(system("make the service's board"))?);
         let handler = handler(&store)?;
-        let failed = |error: BindError| match error {
-            BindError::Taken { .. } => ServeError::Taken { service },
-            error => ServeError::Endpoint { service, source: of_transport(error).into() },
-        };
         let (dir, admission) = (self.run_dir.path(), &self.config.admission);
         let group_may_write = self.config.group_run_dir;
         let inherited = self.inherited.iter().position(|socket| socket.is_of(dir, service));
         let socket = inherited.and_then(|at| self.inherited.get(at));
         let endpoint = Endpoint::reserve(dir, service, admission, group_may_write, socket);
-        let endpoint = endpoint.map_err(failed)?;
+        let endpoint = endpoint.map_err(|error| ServeError::unbound(service, error))?;
         inherited.map(|at| self.inherited.swap_remove(at));
         let token = self.config.token.map(Token::to_bytes);
         let features = trace::FEATURES;

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bellwire_core::resize::{Resource, Shortage};
@@ -10,10 +11,10 @@ use bellwire_core::wire::RefuseCode;
 use bellwire_core::{Instant, PeerFault, ServiceName};
 
 use super::Caller;
-use crate::ServerStats;
 use crate::transport::memory::OverQuota;
 use crate::transport::peer::User;
 use crate::transport::{Os, prelude::*};
+use crate::{ServeError, ServerStats};
 
 /// Incidents kept: bounds the memory that a flood of them takes.
 const MAX_KEPT: usize = 64;
@@ -43,7 +44,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Incident {
     /// The number of earlier incidents since the server started.
@@ -72,7 +73,7 @@ pub struct Incident {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum IncidentCause {
     /// It violated the protocol; its session was closed. The client's program is broken or hostile.
@@ -102,8 +103,8 @@ pub enum IncidentCause {
     /// Not caused by a client: the socket, the lock or the run dir of the service was removed or replaced. Meanwhile,
     /// new clients did not find the service; sessions continued.
     Displaced {
-        /// Why the name could not be taken again yet; `None` when it was.
-        why: Option<Box<str>>,
+        /// Why the name could not be taken again yet, such as [`ServeError::Taken`] by another provider; `None` when it was.
+        why: Option<Arc<ServeError>>,
     },
 }
 

@@ -48,7 +48,8 @@ fn a_refusal_is_reported_at_once_with_its_time_and_counted_by_kind_and_user() {
     assert_eq!(incident.service, Client::<Echo>::SERVICE);
     let caller = incident.caller.as_ref().unwrap();
     assert_eq!((caller.user, caller.pid), (User::own(), Some(std::process::id())));
-    assert_eq!(server.incidents(), [incident]);
+    let kept = server.incidents();
+    assert_eq!(format!("{kept:?}"), format!("{:?}", [incident]));
 
     let mut stats_client =
         StatsClient::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
@@ -113,7 +114,7 @@ fn a_lane_that_has_grown_to_its_limit_is_reported_once() {
         assert_eq!(client.call(&long).unwrap(), long);
     }
     let incident = incidents.recv_timeout(TEST_TIMEOUT).expect("it is reported");
-    assert_eq!(incident.cause, IncidentCause::AtLimit { bytes: 64 * 1024 });
+    assert!(matches!(incident.cause, IncidentCause::AtLimit { bytes: 0x1_0000 }), "{incident}");
     drop(client);
     assert_eq!(server.stop().at_limit, 1);
     assert_eq!(incidents.iter().count(), 0);

@@ -1,6 +1,9 @@
 //! Watches the names of the endpoints, and takes a name again when it was removed or replaced.
 
+use std::sync::Arc;
+
 use super::{Reactor, watch};
+use crate::ServeError;
 use crate::server::Listener;
 use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
@@ -53,11 +56,11 @@ impl Reactor {
                 let _ =
                     watch(&mut self.poller, listener.endpoint.as_object(), source, Trigger::Level);
             }
-            let why = taken.err().map(|error| error.to_string().into());
+            let service = listener.admission.service;
+            let why = taken.err().map(|error| Arc::new(ServeError::unbound(service, error)));
             let was_displaced = std::mem::replace(&mut listener.is_displaced, why.is_some());
             if !was_displaced || why.is_none() {
-                let (service, cause) =
-                    (listener.admission.service, IncidentCause::Displaced { why });
+                let cause = IncidentCause::Displaced { why };
                 self.shared.stats().add(at, &cause.kind().one());
                 self.shared.note(service, None, cause);
             }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use bellwire::{Client, IncidentCause, RunDir, Server};
+use bellwire::{Client, IncidentCause, RunDir, ServeError, Server};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::support::guard::until;
@@ -20,8 +21,28 @@ fn is_found(run_dir: &RunDir) -> bool {
 /// So often was the name taken again.
 fn taken_again(server: &Server) -> usize {
     let incidents = server.incidents();
-    let taken = |cause: &IncidentCause| *cause == IncidentCause::Displaced { why: None };
+    let taken = |cause: &IncidentCause| matches!(cause, IncidentCause::Displaced { why: None });
     incidents.iter().filter(|incident| taken(&incident.cause)).count()
+}
+
+/// Waits until the server reports that it could not take its name again, and returns why.
+fn why_not_taken(server: &Server) -> Arc<ServeError> {
+    let mut found = None;
+    until("it says that it is not found", || {
+        found = server.incidents().into_iter().find_map(|incident| match &incident.cause {
+            IncidentCause::Displaced { why: Some(why) } => {
+                assert!(
+                    incident
+                        .to_string()
+                        .ends_with(&format!("until the name can be taken again: {why}"))
+                );
+                Some(Arc::clone(why))
+            }
+            _ => None,
+        });
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// The provider is found again after `harm`, reports that, and its sessions continue.
@@ -78,12 +99,12 @@ fn a_provider_whose_run_dir_cannot_be_created_reports_it_and_serves_later() {
     let file = dir.run_dir.path().join("file");
     fs::write(&file, "").unwrap();
     renameat_with(CWD, &file, CWD, run_dir.path(), RenameFlags::EXCHANGE).unwrap();
-    until("it says that it is not found", || {
-        server.incidents().iter().any(|incident| {
-            let reply = incident.to_string();
-            reply.contains("no client finds it") && reply.contains("is not a directory")
-        })
-    });
+    let why = why_not_taken(&server);
+    let ServeError::Endpoint { service, source } = &*why else { panic!("{why}") };
+    assert!(
+        service.as_str() == "echo" && source.to_string().contains("is not a directory"),
+        "{why}"
+    );
     assert_eq!(taken_again(&server), 0);
     fs::remove_file(run_dir.path()).unwrap();
     until("it is there again", || is_found(&run_dir));
@@ -118,9 +139,8 @@ fn another_provider_that_took_the_name_meanwhile_keeps_it() {
     let lock = fs::File::create(theirs.join("echo.lock")).unwrap();
     lock.lock().unwrap();
     renameat_with(CWD, &mine, CWD, &theirs, RenameFlags::EXCHANGE).unwrap();
-    until("it is reported", || {
-        server.incidents().iter().any(|incident| incident.to_string().contains("served already"))
-    });
+    let why = why_not_taken(&server);
+    assert!(matches!(*why, ServeError::Taken { service } if service.as_str() == "echo"), "{why}");
     assert!(!run_dir.path().join("echo.sock").exists());
     // A provider that stops removes its socket.
     drop(lock);

@@ -49,7 +49,8 @@ fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
 /// The connection is closed without a reply: the client's message cannot be received at all.
 #[track_caller]
 fn is_dropped(act: impl FnOnce(&Rogue)) {
-    assert_eq!(is_rejected(act, Rogue::is_closed), []);
+    let incidents = is_rejected(act, Rogue::is_closed);
+    assert!(incidents.is_empty(), "{incidents:?}");
 }
 
 #[track_caller]
