@@ -202,27 +202,37 @@ mod tests {
     }
 
     #[test]
-    fn directories_above_an_existing_run_dir_wake_no_waiter() {
+    fn changes_above_a_run_dir_wake_a_waiter_only_if_it_may_come_or_go() {
         let _alone = lock(&ALONE);
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("missing");
-        let run_dir = missing.join("too/run");
+        let parent = missing.join("too");
+        let run_dir = parent.join("run");
         let arrivals = Arrivals::watch(&run_dir).unwrap();
         // Each time it is missing anew.
         for _ in 0..2 {
             File::create(dir.path().join("file")).unwrap();
             assert!(is_readable(&arrivals), "what happens above a missing one may be its coming");
             arrivals.take().unwrap();
+            std::fs::remove_file(dir.path().join("file")).unwrap();
+            assert!(!is_readable(&arrivals), "what goes there is not its coming");
             std::fs::create_dir_all(&run_dir).unwrap();
             assert!(is_readable(&arrivals), "it has come");
             arrivals.take().unwrap();
-            for above in [dir.path(), &missing] {
+            let socket = run_dir.join("echo.sock");
+            File::create(&socket).unwrap();
+            touch(&socket);
+            assert!(is_readable(&arrivals), "there is a provider");
+            arrivals.take().unwrap();
+            for above in [dir.path(), &missing, &parent] {
                 File::create(above.join("other")).unwrap();
                 std::fs::remove_file(above.join("other")).unwrap();
                 assert!(!is_readable(&arrivals), "{above:?} is still watched");
             }
+            std::fs::rename(&parent, missing.join("elsewhere")).unwrap();
+            assert!(is_readable(&arrivals), "it was moved");
+            arrivals.take().unwrap();
             std::fs::remove_dir_all(&missing).unwrap();
-            std::fs::remove_file(dir.path().join("file")).unwrap();
             assert!(is_readable(&arrivals), "it has gone");
             arrivals.take().unwrap();
         }

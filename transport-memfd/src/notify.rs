@@ -2,11 +2,11 @@
 //! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html) instead of polling.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 
 use bellwire_shm::{lock, platform};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
@@ -18,10 +18,9 @@ use crate::reaper;
 /// How often one call updates the watches: whoever replaces directories again and again must not hold the caller up. It is woken
 /// once more for the last.
 pub(crate) const MAX_UPDATES: usize = 4;
-/// What happens in a directory when the next one on the path goes.
+/// What happens in a directory when the next one on the path goes, and when it comes.
 const REMOVED: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
-/// When it comes, or what is in its way goes.
-const CHANGED: WatchFlags = REMOVED.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO);
+const ADDED: WatchFlags = WatchFlags::CREATE.union(WatchFlags::MOVED_TO);
 
 /// Watches the run directory, or where it was. Readable when something may have happened.
 #[derive(Debug)]
@@ -29,8 +28,9 @@ pub struct Notify {
     /// `None` only when it is retired.
     fd: Option<OwnedFd>,
     run_dir: PathBuf,
-    /// What happens to files in the run directory that is of interest.
+    /// What happens to files in the run directory that is of interest, and in the nearest one above it while it is missing.
     within: WatchFlags,
+    nearest: WatchFlags,
     /// Those of the directories that matter now.
     watches: Mutex<BTreeSet<i32>>,
 }
@@ -39,13 +39,19 @@ impl Notify {
     /// From its first [`Notify::update`] on, watches a run directory for endpoints that begin to listen: see
     /// [`touch`](crate::arrivals::touch).
     pub(crate) fn of_arrivals(fd: OwnedFd, run_dir: &Path) -> io::Result<Self> {
-        // Files are removed before their directory is: from then on the one above it tells when it goes.
-        Self::new(fd, run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO | WatchFlags::DELETE)
+        // Files are removed before their directory is: after the last one, the one above it tells when it goes. Nobody comes
+        // up when files are removed above it.
+        Self::new(fd, run_dir, REMOVED | WatchFlags::ATTRIB | WatchFlags::MOVED_TO, ADDED)
     }
 
-    fn new(fd: OwnedFd, run_dir: &Path, within: WatchFlags) -> io::Result<Self> {
+    fn new(
+        fd: OwnedFd,
+        run_dir: &Path,
+        within: WatchFlags,
+        nearest: WatchFlags,
+    ) -> io::Result<Self> {
         let run_dir = std::path::absolute(run_dir)?;
-        Ok(Self { fd: Some(fd), run_dir, within, watches: Mutex::default() })
+        Ok(Self { fd: Some(fd), run_dir, within, nearest, watches: Mutex::default() })
     }
 
     /// Ends its watches, and leaves the inotify instance for another use.
@@ -70,7 +76,7 @@ impl Notify {
 
     /// Watches the directory, or its nearest existing ancestor and the one above that. A removed directory reports its end only
     /// when the last file that was in it is closed, so the one above it is watched for that; the run directory's only if
-    /// `is_missing`, since else files are removed from it first.
+    /// `is_missing`, and for what is removed there only when no file is left in the run directory: others are removed first.
     ///
     /// Other directories do not stay watched: in one like `/tmp`, above a run dir that was missing, much happens. Returns whether
     /// watches ended. That is an event, too: consume the events, and update once more.
@@ -104,7 +110,7 @@ impl Notify {
             let (mut found, mut failed) = (None, None);
             let mut dirs = self.run_dir.ancestors().enumerate();
             let nearest = dirs.find(|(above, dir)| {
-                let wanted = if *above > 0 { CHANGED } else { self.within };
+                let wanted = if *above > 0 { self.nearest } else { self.within };
                 match self.watch_dir(dir, wanted) {
                     Ok(watch) => {
                         found = Some(watch);
@@ -127,7 +133,9 @@ impl Notify {
             }
             if let Some((_, above)) = dirs.next() {
                 // Without the right to watch it, the end of the nearest may go unnoticed until its files are closed.
-                current.extend(self.watch_dir(above, REMOVED));
+                let is_told = nearest == Some(0) && ends_with_events(&self.run_dir);
+                let wanted = if is_told { WatchFlags::empty() } else { REMOVED };
+                current.extend(self.watch_dir(above, wanted));
             }
             seen = nearest;
         }
@@ -148,8 +156,9 @@ impl Notify {
 impl platform::Notify<Linux> for Notify {
     fn watch(run_dir: &Path) -> Option<Self> {
         // Others can only create files of other names: only a rename can replace ours.
-        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let notify = Self::new(create().ok()?, run_dir, within).ok()?;
+        let within = REMOVED | WatchFlags::MOVED_TO;
+        // What is in the run dir's way may go, too.
+        let notify = Self::new(create().ok()?, run_dir, within, REMOVED | ADDED).ok()?;
         let _ = notify.update(false);
         Some(notify)
     }
@@ -166,6 +175,11 @@ impl platform::Notify<Linux> for Notify {
             }
         }
     }
+}
+
+/// Returns whether something happens in a directory before it can go: it is no link, and there are files in it.
+fn ends_with_events(dir: &Path) -> bool {
+    !dir.is_symlink() && fs::read_dir(dir).is_ok_and(|mut files| files.next().is_some())
 }
 
 /// A system call failed, and what to do.
@@ -227,7 +241,7 @@ impl Drop for Notify {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
+    use std::fs::File;
 
     use super::*;
     use crate::clock;
@@ -242,7 +256,7 @@ mod tests {
         fs::create_dir(&run_dir).unwrap();
         let notify = Notify::watch(&run_dir).unwrap();
         // As after a round in which another directory was the nearest.
-        let passed = notify.watch_dir(&passed, CHANGED).unwrap();
+        let passed = notify.watch_dir(&passed, ADDED).unwrap();
         let (mut current, mut before) = (BTreeSet::from([passed]), BTreeSet::new());
         notify.watch_nearest(false, &mut current, &mut before).unwrap();
         assert!(!current.contains(&passed) && before.contains(&passed));
@@ -263,9 +277,12 @@ mod tests {
             let soon = clock::now().after(std::time::Duration::from_secs(10));
             wait_readable(&[notify.as_fd()], Some(soon)).unwrap().any()
         };
-        fs::remove_file(run_dir.join("file")).unwrap();
-        assert!(has_news());
-        notify.take(true);
+        let _ = File::create(run_dir.join("other")).unwrap();
+        for file in ["other", "file"] {
+            fs::remove_file(run_dir.join(file)).unwrap();
+            assert!(has_news(), "{file}");
+            notify.take(true);
+        }
         fs::remove_dir(&run_dir).unwrap();
         assert!(has_news(), "the run dir");
         notify.take(true);
