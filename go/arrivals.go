@@ -79,7 +79,7 @@ const (
 
 // watch watches a run directory, or its nearest ancestor that exists, and the one above that: a directory that was removed
 // reports its end only when the last file that was in it is closed. Files are removed before their directory: until something
-// has changed, the run directory is watched alone.
+// has changed, the run directory is watched alone, and until it has no files, nothing is awaited that is removed above it.
 func (a *arrivals) watch(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -98,17 +98,36 @@ func (a *arrivals) watch(dir string) error {
 		err := a.add(nearest, comes|goes|unix.IN_ATTRIB)
 		for (err == unix.ENOENT || err == unix.ENOTDIR) && nearest != "/" {
 			nearest = filepath.Dir(nearest)
-			err = a.add(nearest, comes|goes)
+			err = a.add(nearest, comes)
 		}
 		if err != nil || nearest == before || nearest == dir && !a.woken {
 			return err
 		}
 		if above := filepath.Dir(nearest); above != nearest {
+			events := uint32(goes)
+			if nearest == dir && endsWithEvents(dir) {
+				events = 0
+			}
 			// Without the right to watch it, the end of the nearest goes unnoticed until its files are closed.
-			_ = a.add(above, goes)
+			_ = a.add(above, events)
 		}
 		before = nearest
 	}
+}
+
+// endsWithEvents reports whether something happens in a directory before it can go: it is no link, and there are files in it.
+func endsWithEvents(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	file, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	names, _ := file.Readdirnames(1)
+	return len(names) > 0
 }
 
 // add watches a directory for these events, and for its own end.

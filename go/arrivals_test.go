@@ -128,3 +128,38 @@ func TestAwaitFindsAProviderInARunDirectoryThatItMayNotRead(t *testing.T) {
 	listening(t, dir, echo, Admit(stranger))
 	check(t, <-opened)
 }
+
+func TestOnlyChangesThatBringOrEndARunDirectoryEndAWait(t *testing.T) {
+	above := t.TempDir()
+	dir, other := filepath.Join(above, "run"), filepath.Join(above, "other")
+	var a arrivals
+	defer a.close()
+	isWoken := func() bool { return polled(uintptr(a.fd), unix.POLLIN) }
+	check(t, os.WriteFile(other, nil, 0o600))
+	check(t, a.watch(dir))
+	check(t, os.Remove(other))
+	if isWoken() {
+		t.Error("what goes above a missing one is not its coming")
+	}
+	check(t, os.Mkdir(dir, 0o700))
+	check(t, a.wait(t.Context()))
+	socket := filepath.Join(dir, "echo.sock")
+	check(t, os.WriteFile(socket, nil, 0o600))
+	check(t, a.watch(dir))
+	check(t, os.WriteFile(other, nil, 0o600))
+	check(t, os.Remove(other))
+	if isWoken() {
+		t.Error("files go from it before it does")
+	}
+	// While a file that was in it is open, only the one above it tells that it goes.
+	held, err := os.Open(socket)
+	check(t, err)
+	defer held.Close()
+	check(t, os.Remove(socket))
+	check(t, a.wait(t.Context()))
+	check(t, a.watch(dir))
+	check(t, os.Remove(dir))
+	if !isWoken() {
+		t.Error("it has gone")
+	}
+}
