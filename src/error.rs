@@ -487,6 +487,7 @@ impl ServeError {
     pub fn fault(&self) -> Fault {
         self.kind().fault()
     }
+
     /// Returns the error of a service whose name could not be taken.
     pub(crate) fn unbound(service: ServiceName, error: BindError) -> Self {
         match error {

@@ -2,9 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use bellwire::{
-    Backoff, CallError, Delivery, ProviderState, StartAt, SubscribeError, Subscriber,
-};
+use bellwire::{Backoff, CallError, Delivery, ProviderState, StartAt, SubscribeError, Subscriber};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
     BROADCAST_RECORDS, BoardWord, BroadcastHeader, BroadcastKind, BroadcastRecord, BroadcastRing,
@@ -142,7 +140,7 @@ fn an_event_that_was_published_before_its_session_was_closed_is_delivered_after_
         let dir = dir();
         let listener = RogueListener::bind(&dir.run_dir, "news");
         let mut subscriber =
-            Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, client_config());
+            Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, client_config());
         let (mut session, ring) = std::thread::scope(|scope| {
             let rogue = scope.spawn(|| {
                 let mut session = listener.open(1);
@@ -167,6 +165,6 @@ fn an_event_that_was_published_before_its_session_was_closed_is_delivered_after_
         assert_eq!(subscriber.try_next().unwrap(), Some(event));
         assert!(subscriber.arm().unwrap());
         assert_eq!(subscriber.try_next().unwrap(), None);
-        assert_ne!(subscriber.state(), State::Ready);
+        assert_ne!(subscriber.state(), ProviderState::Ready);
     }
 }

@@ -196,7 +196,7 @@ fn arming_a_reader_whose_provider_is_gone_has_its_next_turn_say_so() {
 
         let listener = RogueListener::bind(&dir.run_dir, "changes");
         let mut subscriber =
-            Subscriber::<Changes>::with_config(&dir.run_dir, Start::Now, config(LONG));
+            Subscriber::<Changes>::with_config(&dir.run_dir, StartAt::Now, config(LONG));
         let mut rogue = open(&listener, || {
             subscriber.try_next().unwrap();
             subscriber.state()
@@ -207,7 +207,7 @@ fn arming_a_reader_whose_provider_is_gone_has_its_next_turn_say_so() {
         close(&mut rogue);
         assert!(subscriber.arm().unwrap());
         assert_eq!(subscriber.try_next().unwrap(), None);
-        assert_ne!(subscriber.state(), State::Ready);
+        assert_ne!(subscriber.state(), ProviderState::Ready);
     }
 }
 
