@@ -71,6 +71,25 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+func TestACallOutlivesTheCloseOfItsSession(t *testing.T) {
+	for reason := closeNormal; reason.isKnown(); reason++ {
+		dir := t.TempDir()
+		server := listening(t, dir, echo)
+		client, err := NewClient[Bytes, Bytes](dir, "echo", Idempotent())
+		check(t, err)
+		_, err = client.Session(t.Context())
+		check(t, err)
+		peer := theirs(server)
+		peer.mu.Lock()
+		peer.sendClose(reason)
+		peer.mu.Unlock()
+		if _, err := client.Call(t.Context(), Bytes("again")); err != nil {
+			t.Errorf("%v: %v", reason, err)
+		}
+		client.Close()
+	}
+}
+
 // undecodable is an answer that cannot be decoded.
 type undecodable struct{}
 
