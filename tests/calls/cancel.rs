@@ -83,19 +83,20 @@ fn a_call_ends_at_its_deadline_and_the_session_stays_open() {
 }
 
 #[test]
-fn a_batch_ends_at_its_deadline_and_the_session_stays_open() {
+fn a_batch_ends_at_the_configured_deadline_or_at_its_own() {
     let fixture = with_worker();
-    let mut client = fixture.client::<Hold>();
-    let soon = Duration::from_millis(10);
-    let by_client = client.call_batch_within(&[1, 2], soon).unwrap_err();
-    let by_session = client.session().unwrap().call_batch_within(&[3], soon).unwrap_err();
+    let mut client: Client<Hold> = fixture.client_with(client_config().timeout(Duration::ZERO));
+    let by_client = client.call_batch(&[1, 2]).unwrap_err();
+    let by_session = client.session().unwrap().call_batch(&[3]).unwrap_err();
     for error in [by_client, by_session] {
         assert!(matches!(error, CallError::Deadline { executed: Executed::Maybe }), "{error}");
     }
     fixture.release();
     // The late answers are dropped, and are not delivered to another batch.
-    let answers: Vec<_> = client.call_batch(&[4, 5]).unwrap().map(Result::unwrap).collect();
-    assert_eq!(answers, [4, 5]);
+    let answers = client.call_batch_within(&[4, 5], TEST_TIMEOUT).unwrap();
+    assert_eq!(answers.map(Result::unwrap).collect::<Vec<_>>(), [4, 5]);
+    let answers = client.session().unwrap().call_batch_within(&[6], TEST_TIMEOUT).unwrap();
+    assert_eq!(answers.map(Result::unwrap).collect::<Vec<_>>(), [6]);
 }
 
 #[test]
