@@ -3,7 +3,7 @@
 
 use crate::Windows;
 use crate::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::fmt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
@@ -67,14 +67,27 @@ struct Watch {
     wait: PTP_WAIT,
     /// A duplicate: the owner may close its handle while the pool still waits.
     handle: OwnedHandle,
-    // Used by the callback. Freed after the wait is closed.
-    context: Box<Context>,
+    /// Of its context in [`CONTEXTS`].
+    id: usize,
 }
 
+/// Where a callback reports that its handle is ready.
+#[derive(Clone, Debug)]
 struct Context {
     found: Found,
     ready: Arc<Ready>,
 }
+
+/// The contexts of all watches of this process, each with an id that is not used again.
+#[derive(Debug)]
+struct Contexts {
+    last: usize,
+    by_id: BTreeMap<usize, Context>,
+}
+
+/// The pool gives a callback an id, not a pointer. Windows starts no callback after `Watch::drop`, but Wine 8 may: its wait
+/// thread can be woken before the wait is disarmed and queue the callback after the wait is drained.
+static CONTEXTS: Mutex<Contexts> = Mutex::new(Contexts { last: 0, by_id: BTreeMap::new() });
 
 // SAFETY: any thread may change or close a wait of the pool.
 unsafe impl Send for Watch {}
@@ -176,16 +189,8 @@ impl platform::Poller<Windows> for Poller {
             return Ok(());
         }
         let handle = duplicate(handle, Access::Same)?;
-        let found = Found { key, token };
-        let context = Box::new(Context { found, ready: Arc::clone(&self.ready) });
-        let at: *const Context = &*context;
-        // SAFETY: the context outlives the wait: `Watch` closes that first.
-        let wait =
-            unsafe { CreateThreadpoolWait(Some(on_ready), at.cast_mut().cast(), ptr::null()) };
-        if wait == 0 {
-            return Err(OsError::last());
-        }
-        self.watched.insert(key, Watch { wait, handle, context });
+        let context = Context { found: Found { key, token }, ready: Arc::clone(&self.ready) };
+        self.watched.insert(key, Watch::create(handle, context)?);
         self.resting.push(key);
         Ok(())
     }
@@ -247,6 +252,19 @@ impl Events {
 }
 
 impl Watch {
+    fn create(handle: OwnedHandle, context: Context) -> Result<Self, OsError> {
+        let id = lock(&CONTEXTS).insert(context);
+        let argument = ptr::without_provenance_mut(id);
+        // SAFETY: the callback follows no pointer: its argument is a number.
+        let wait = unsafe { CreateThreadpoolWait(Some(on_ready), argument, ptr::null()) };
+        if wait == 0 {
+            let error = OsError::last();
+            lock(&CONTEXTS).by_id.remove(&id);
+            return Err(error);
+        }
+        Ok(Self { wait, handle, id })
+    }
+
     /// Makes the pool wait for the handle once.
     fn arm(&self) {
         // SAFETY: the wait is open, and the handle stays open longer.
@@ -256,30 +274,41 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        // A callback that starts from here on reports nothing.
+        lock(&CONTEXTS).by_id.remove(&self.id);
         // SAFETY: the wait is open. This only keeps it from starting anew.
         unsafe { SetThreadpoolWait(self.wait, ptr::null_mut(), ptr::null()) };
-        // SAFETY: the wait is open. The callback takes one short lock, which this thread does not hold.
+        // A callback that started before may still report.
+        // SAFETY: the wait is open. The callback takes two short locks, which this thread does not hold.
         unsafe { WaitForThreadpoolWaitCallbacks(self.wait, 1) };
-        // SAFETY: closed once, here; no callback runs and none will, so that the context may be freed.
+        // SAFETY: closed once, here. Its handle is closed later.
         unsafe { CloseThreadpoolWait(self.wait) };
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("found", &self.context.found).finish_non_exhaustive()
+        f.debug_struct("Watch").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-unsafe extern "system" fn on_ready(
+impl Contexts {
+    fn insert(&mut self, context: Context) -> usize {
+        self.last = self.last.wrapping_add(1);
+        self.by_id.insert(self.last, context);
+        self.last
+    }
+}
+
+extern "system" fn on_ready(
     _instance: PTP_CALLBACK_INSTANCE,
-    context: *mut c_void,
+    id: *mut c_void,
     _wait: PTP_WAIT,
     _result: u32,
 ) {
-    // SAFETY: the context given to CreateThreadpoolWait, which lives until its wait is closed.
-    let Context { found, ready } = unsafe { &*context.cast::<Context>() };
-    lock(&ready.found).push(*found);
+    let context = lock(&CONTEXTS).by_id.get(&id.addr()).cloned();
+    let Some(Context { found, ready }) = context else { return };
+    lock(&ready.found).push(found);
     ready.bell.ring();
 }
 
@@ -295,5 +324,30 @@ fn sleep_until(deadline: Option<Instant>) {
             Some(at) => std::thread::sleep(at.since(clock::now())),
             None => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callback_that_starts_after_its_watch_has_ended_reports_nothing() {
+        let event = Bell::create().unwrap();
+        let mut poller = Poller::create().unwrap();
+        poller.add(event.as_handle(), 7, Interest::readable(Trigger::Edge)).unwrap();
+        let id = poller.watched[&number(&event)].id;
+        let call_back = || on_ready(0, ptr::without_provenance_mut(id), 0, 0);
+        let mut reported = || {
+            let mut events = Events::default();
+            poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+            let tokens: Vec<_> = events.iter().map(|event| event.token).collect();
+            poller.delete(event.as_handle());
+            tokens
+        };
+        call_back();
+        assert_eq!(reported(), [7]);
+        call_back();
+        assert_eq!(reported(), []);
     }
 }
