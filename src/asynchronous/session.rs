@@ -66,7 +66,7 @@ where
     S::Response: Send,
 {
     /// Posts the bytes of a request like [`AsyncSession::post`]. They are not checked here: see
-    /// [`Raw::post`](crate::Raw::post).
+    /// [`RawSession::post`](crate::RawSession::post).
     ///
     /// # Errors
     /// Like [`AsyncSession::post`].

@@ -25,7 +25,7 @@ impl<'a, S: Service> RawSession<'a, S> {
         self.call_within(request, timeout)
     }
 
-    /// Calls like [`Raw::call`], but waits at most for `timeout`.
+    /// Calls like [`RawSession::call`], but waits at most for `timeout`.
     ///
     /// # Errors
     /// Like [`Session::call`].
