@@ -63,6 +63,7 @@ pub fn max_maps() -> Option<usize> {
 }
 
 /// Returns the lowest limit in bytes of the memory cgroups that contain this process. Version 1 reports no limit as a number
+#[derive(Debug)]
 /// near 2^63.
 pub fn cgroup_limit() -> Option<u64> {
     Cgroup::of_this_process().map(|cgroup| cgroup.limit)

@@ -24,19 +24,18 @@ const HALF_LIFE: Duration = Duration::from_secs(60);
 const LIGHT_USER_FRACTION: u64 = 8;
 
 /// The memory that all peers together may make this process hold.
+#[derive(Debug)]
 pub struct MemoryPool {
-    limit: u64,
-    held: AtomicU64,
+    total: Balance,
     /// Pieces of memory known to be kept by peers.
     kept: AtomicUsize,
     /// How many ever were, which only grows.
     ever_kept: AtomicUsize,
-    recent: Mutex<Recent>,
     gauge: Box<dyn Gauge>,
 }
 
 /// Reports how much memory is left.
-pub trait Gauge: Send + Sync {
+pub trait Gauge: Send + Sync + fmt::Debug {
     /// Returns how close this process comes to running out of memory once it has taken `bytes` more.
     fn pressure(&self, bytes: u64) -> Pressure;
 }
@@ -63,13 +62,18 @@ pub enum Pressure {
 ///
 /// It counts memory allocated for a peer. Memory that the peer has mapped counts until the system reports that no process has
 /// it any more: the kernel charges it to its creator for as long as another process keeps it.
+#[derive(Debug)]
 pub struct Quota {
-    limit: u64,
-    held: AtomicU64,
+    total: Balance,
     pool: Arc<MemoryPool>,
     outstanding: Mutex<Outstanding>,
-    /// How many of the outstanding pieces are known to be kept.
-    kept: AtomicUsize,
+}
+
+/// The bytes that are held, those that may be, and those that were lent recently.
+#[derive(Debug)]
+struct Balance {
+    limit: u64,
+    held: AtomicU64,
     recent: Mutex<Recent>,
 }
 
@@ -131,15 +135,16 @@ pub enum OverQuotaReason {
 }
 
 /// Memory that this process no longer uses but a peer may still have, in bytes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Outstanding {
+    /// Known to be kept.
     watched: VecDeque<(u64, Box<dyn LentMemory>)>,
     /// Of which the system cannot tell, and since when: the oldest first.
     unwatched: VecDeque<(u64, Instant)>,
 }
 
 /// Bytes that were lent recently.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Recent {
     since: Instant,
     bytes: u64,
@@ -148,14 +153,8 @@ struct Recent {
 impl MemoryPool {
     /// Creates a pool of `limit` bytes.
     pub fn new(limit: u64, gauge: Box<dyn Gauge>) -> Self {
-        Self {
-            limit,
-            held: AtomicU64::new(0),
-            kept: AtomicUsize::new(0),
-            ever_kept: AtomicUsize::new(0),
-            recent: Mutex::default(),
-            gauge,
-        }
+        let (kept, ever_kept) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { total: Balance::new(limit), kept, ever_kept, gauge }
     }
 
     /// Returns how many pieces of memory peers still had when last checked, although this process no longer uses them.
@@ -170,37 +169,29 @@ impl MemoryPool {
 
     /// Returns the bytes held for all users.
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.total.held()
     }
 }
 
 impl Quota {
     /// Creates a quota of `limit` bytes out of `pool`.
     pub fn new(limit: u64, pool: Arc<MemoryPool>) -> Self {
-        Self {
-            limit,
-            held: AtomicU64::new(0),
-            pool,
-            outstanding: Mutex::default(),
-            kept: AtomicUsize::new(0),
-            recent: Mutex::default(),
-        }
+        Self { total: Balance::new(limit), pool, outstanding: Mutex::default() }
     }
 
     /// Returns the bytes held for this user.
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.total.held()
     }
 
     /// Returns whether `bytes` more could be charged now.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.limit.saturating_sub(self.held()) >= bytes
-            && self.pool.limit.saturating_sub(self.pool.held.load(Ordering::Relaxed)) >= bytes
+        self.total.has_room(bytes) && self.pool.total.has_room(bytes)
     }
 
     /// Returns how many pieces of memory the user's peers still had when last checked, although this process no longer uses them.
     pub fn kept(&self) -> usize {
-        self.kept.load(Ordering::Relaxed)
+        lock(&self.outstanding).watched.len()
     }
 
     /// Returns whether the user's peers keep so much that another `bytes` should not be memory that other users have, too: what
@@ -208,7 +199,7 @@ impl Quota {
     pub fn exceeds_sharing_limit(&self, bytes: u64) -> bool {
         let kept = self.kept();
         kept > MAX_SHARED
-            || (kept as u64 + 1).saturating_mul(bytes) > self.limit / LIGHT_USER_FRACTION
+            || (kept as u64 + 1).saturating_mul(bytes) > self.total.limit / LIGHT_USER_FRACTION
     }
 
     /// Returns whether nothing is held.
@@ -221,14 +212,11 @@ impl Quota {
     /// # Errors
     /// [`OverQuota`]: nothing was charged.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, OverQuota> {
-        let fits =
-            |limit: u64| move |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
-        let add = |counter: &AtomicU64, limit| {
-            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits(limit))
-        };
-        add(&self.held, self.limit).map_err(|_| self.refusal(bytes, OverQuotaReason::User))?;
-        if add(&self.pool.held, self.pool.limit).is_err() {
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        if !self.total.add(bytes) {
+            return Err(self.refusal(bytes, OverQuotaReason::User));
+        }
+        if !self.pool.total.add(bytes) {
+            self.total.subtract(bytes);
             return Err(self.refusal(bytes, OverQuotaReason::All));
         }
         Ok(Charge { quota: Arc::clone(self), bytes })
@@ -240,7 +228,7 @@ impl Quota {
     /// [`OverQuota`]: nothing was charged.
     pub fn charge_lent(self: &Arc<Self>, bytes: u64, now: Instant) -> Result<Charge, OverQuota> {
         self.reclaim(now, CHECKS_PER_LOAN);
-        let is_full = || self.kept.load(Ordering::Relaxed) >= MAX_OUTSTANDING;
+        let is_full = || self.kept() >= MAX_OUTSTANDING;
         if is_full() {
             self.reclaim(now, CHECKS_BEFORE_REFUSAL);
             if is_full() {
@@ -251,11 +239,11 @@ impl Quota {
             self.reclaim(now, CHECKS_BEFORE_REFUSAL);
             self.charge(bytes)
         })?;
-        let all = lock(&self.pool.recent).add(bytes, now);
-        let own = lock(&self.recent).add(bytes, now);
+        let all = lock(&self.pool.total.recent).add(bytes, now);
+        let own = lock(&self.total.recent).add(bytes, now);
         match self.pool.gauge.pressure(bytes) {
             Pressure::Low => Ok(charge),
-            Pressure::Scarce if own <= (all / 2).max(self.limit / LIGHT_USER_FRACTION) => {
+            Pressure::Scarce if own <= (all / 2).max(self.total.limit / LIGHT_USER_FRACTION) => {
                 Ok(charge)
             }
             _ => Err(self.refusal(bytes, OverQuotaReason::System)),
@@ -267,7 +255,6 @@ impl Quota {
         match lent {
             Some(lent) if lent.is_released() => self.release(bytes),
             Some(lent) => {
-                self.kept.fetch_add(1, Ordering::Relaxed);
                 self.pool.kept.fetch_add(1, Ordering::Relaxed);
                 self.pool.ever_kept.fetch_add(1, Ordering::Relaxed);
                 lock(&self.outstanding).watched.push_back((bytes, lent));
@@ -290,7 +277,6 @@ impl Quota {
         for _ in 0..outstanding.watched.len().min(most) {
             let Some((bytes, lent)) = outstanding.watched.pop_front() else { return };
             if lent.is_released() {
-                self.kept.fetch_sub(1, Ordering::Relaxed);
                 self.pool.kept.fetch_sub(1, Ordering::Relaxed);
                 self.release(bytes);
             } else {
@@ -300,13 +286,37 @@ impl Quota {
     }
 
     fn release(&self, bytes: u64) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.pool.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.subtract(bytes);
+        self.pool.total.subtract(bytes);
     }
 
     #[cold]
     fn refusal(&self, bytes: u64, why: OverQuotaReason) -> OverQuota {
-        OverQuota { bytes, held: self.held(), limit: self.limit, why }
+        OverQuota { bytes, held: self.held(), limit: self.total.limit, why }
+    }
+}
+
+impl Balance {
+    fn new(limit: u64) -> Self {
+        Self { limit, held: AtomicU64::new(0), recent: Mutex::default() }
+    }
+
+    fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.limit.saturating_sub(self.held()) >= bytes
+    }
+
+    /// Adds bytes, unless they would exceed the limit. Returns whether it did.
+    fn add(&self, bytes: u64) -> bool {
+        let fits = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn subtract(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -388,20 +398,6 @@ impl Drop for Charge {
     }
 }
 
-impl fmt::Debug for MemoryPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.held();
-        f.debug_struct("MemoryPool").field("limit", &self.limit).field("held", &held).finish()
-    }
-}
-
-impl fmt::Debug for Quota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.held();
-        f.debug_struct("Quota").field("limit", &self.limit).field("held", &held).finish()
-    }
-}
-
 impl fmt::Display for OverQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, held, limit, why } = self;
@@ -439,6 +435,7 @@ mod tests {
         }
     }
 
+    #[derive(Debug)]
     struct Said(Arc<Mutex<Pressure>>);
 
     impl Gauge for Said {
