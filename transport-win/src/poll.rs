@@ -5,18 +5,20 @@ use crate::Windows;
 use crate::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
-use std::fmt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bellwire_core::sync::{AtomicUsize, Ordering};
 use bellwire_core::{Backend, BackendStatus, Instant};
 use bellwire_shm::{lock, platform};
-use windows_sys::Win32::Foundation::{ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0};
+use windows_sys::Win32::Foundation::{
+    ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0, WAIT_TIMEOUT,
+};
 use windows_sys::Win32::System::Threading::{
     CloseThreadpoolWait, CreateThreadpoolWait, PTP_CALLBACK_INSTANCE, PTP_WAIT, SetThreadpoolWait,
-    WaitForMultipleObjects, WaitForThreadpoolWaitCallbacks,
+    Sleep, WaitForMultipleObjects, WaitForThreadpoolWaitCallbacks,
 };
 
 pub use bellwire_shm::{Interest, PollEvent, Trigger};
@@ -63,6 +65,7 @@ struct Found {
 }
 
 /// One handle that the pool waits for.
+#[derive(Debug)]
 struct Watch {
     wait: PTP_WAIT,
     /// A duplicate: the owner may close its handle while the pool still waits.
@@ -78,21 +81,12 @@ struct Context {
     ready: Arc<Ready>,
 }
 
-/// The contexts of all watches of this process, each with an id that is not used again.
-#[derive(Debug)]
-struct Contexts {
-    last: usize,
-    by_id: BTreeMap<usize, Context>,
-}
-
+/// The contexts of all watches of this process, by ids that are not used again.
+///
 /// The pool gives a callback an id, not a pointer. Windows starts no callback after `Watch::drop`, but Wine 8 may: its wait
 /// thread can be woken before the wait is disarmed and queue the callback after the wait is drained.
-static CONTEXTS: Mutex<Contexts> = Mutex::new(Contexts { last: 0, by_id: BTreeMap::new() });
-
-// SAFETY: any thread may change or close a wait of the pool.
-unsafe impl Send for Watch {}
-// SAFETY: a shared reference to it gives nothing away.
-unsafe impl Sync for Watch {}
+static CONTEXTS: Mutex<BTreeMap<usize, Context>> = Mutex::new(BTreeMap::new());
+static LAST_ID: AtomicUsize = AtomicUsize::new(0);
 
 /// Sleeps until one of `handles` is ready or until `deadline`, and returns the position of the first ready one; `None` after
 /// the deadline. An auto-reset event is reset only if it is that one.
@@ -112,14 +106,17 @@ pub fn wait(
     if handles.len() > MAX_HANDLES {
         return Err(OsError::new(ERROR_INVALID_PARAMETER));
     }
-    if handles.is_empty() {
-        sleep_until(deadline);
-        return Ok(None);
-    }
     let count = u32::try_from(handles.len()).unwrap_or(u32::MAX);
     loop {
-        // SAFETY: `raw` holds `count` handles, which are borrowed.
-        let woke = unsafe { WaitForMultipleObjects(count, raw.as_ptr(), 0, clock::left(deadline)) };
+        let left = clock::left(deadline);
+        let woke = if count > 0 {
+            // SAFETY: `raw` holds `count` handles, which are borrowed.
+            unsafe { WaitForMultipleObjects(count, raw.as_ptr(), 0, left) }
+        } else {
+            // SAFETY: nothing but time passes.
+            unsafe { Sleep(left) };
+            WAIT_TIMEOUT
+        };
         if woke == WAIT_FAILED {
             return Err(OsError::last());
         }
@@ -253,13 +250,15 @@ impl Events {
 
 impl Watch {
     fn create(handle: OwnedHandle, context: Context) -> Result<Self, OsError> {
-        let id = lock(&CONTEXTS).insert(context);
+        // Relaxed: it guards no other memory.
+        let id = LAST_ID.fetch_add(1, Ordering::Relaxed);
+        lock(&CONTEXTS).insert(id, context);
         let argument = ptr::without_provenance_mut(id);
         // SAFETY: the callback follows no pointer: its argument is a number.
         let wait = unsafe { CreateThreadpoolWait(Some(on_ready), argument, ptr::null()) };
         if wait == 0 {
             let error = OsError::last();
-            lock(&CONTEXTS).by_id.remove(&id);
+            lock(&CONTEXTS).remove(&id);
             return Err(error);
         }
         Ok(Self { wait, handle, id })
@@ -275,7 +274,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // A callback that starts from here on reports nothing.
-        lock(&CONTEXTS).by_id.remove(&self.id);
+        lock(&CONTEXTS).remove(&self.id);
         // SAFETY: the wait is open. This only keeps it from starting anew.
         unsafe { SetThreadpoolWait(self.wait, ptr::null_mut(), ptr::null()) };
         // A callback that started before may still report.
@@ -286,27 +285,13 @@ impl Drop for Watch {
     }
 }
 
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Contexts {
-    fn insert(&mut self, context: Context) -> usize {
-        self.last = self.last.wrapping_add(1);
-        self.by_id.insert(self.last, context);
-        self.last
-    }
-}
-
 extern "system" fn on_ready(
     _instance: PTP_CALLBACK_INSTANCE,
     id: *mut c_void,
     _wait: PTP_WAIT,
     _result: u32,
 ) {
-    let context = lock(&CONTEXTS).by_id.get(&id.addr()).cloned();
+    let context = lock(&CONTEXTS).get(&id.addr()).cloned();
     let Some(Context { found, ready }) = context else { return };
     lock(&ready.found).push(found);
     ready.bell.ring();
@@ -315,16 +300,6 @@ extern "system" fn on_ready(
 /// Returns the number of a handle in this process.
 fn number(handle: &impl AsHandle) -> usize {
     handle.as_handle().as_raw_handle().addr()
-}
-
-fn sleep_until(deadline: Option<Instant>) {
-    loop {
-        match deadline {
-            Some(_) if clock::is_over(deadline) => return,
-            Some(at) => std::thread::sleep(at.since(clock::now())),
-            None => std::thread::park(),
-        }
-    }
 }
 
 #[cfg(test)]
