@@ -10,7 +10,6 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::Linux;
 use crate::mapping::{self, HUGE, Mapping};
-use crate::reaper;
 
 /// The magic number of hugetlbfs in `statfs(2)`.
 const HUGETLBFS: u32 = 0x9584_58f6;
@@ -124,22 +123,11 @@ fn seal_again(memfd: &OwnedFd, seals: SealFlags, mut source: Errno) -> Result<()
     Err(RegionError::Seal { source })
 }
 
-/// Checks a peer's descriptor in a safe order: seals first, since a file that has seals cannot block this thread. A refused
-/// descriptor goes to the reaper.
+/// Checks a peer's descriptor in a safe order: seals first, since a file that has seals cannot block this thread. The caller
+/// has the reaper close one that is refused.
 ///
 /// # Errors
 /// [`VerifyError`] says what is wrong with it.
-pub(crate) fn verify(fd: OwnedFd, required: SealFlags, size: u64) -> Result<OwnedFd, VerifyError> {
-    match check(fd.as_fd(), required, size) {
-        Ok(()) => Ok(fd),
-        Err(error) => {
-            reaper::reap(fd);
-            Err(error)
-        }
-    }
-}
-
-/// Checks like [`verify`], but leaves the descriptor to the caller.
 pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
     let held =
         rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemory { source })?;

@@ -22,7 +22,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::lease::Watch;
 use crate::mapping::{HUGE, Mapping};
 pub use crate::sealed::{RegionError, VerifyError};
-use crate::{clock, sealed};
+use crate::{clock, reaper, sealed};
 
 /// The seals of a snapshot, in the kernel's numbers.
 const SEALS: SealFlags =
@@ -197,34 +197,6 @@ impl AsFd for Snapshot {
 }
 
 impl SnapshotMap {
-    /// Checks a peer's snapshot of `len` bytes, at most `max`, and maps it, or copies it up to 256 KiB. Closes the descriptor
-    /// either way; a refused one on the reaper thread.
-    ///
-    /// It must hold the seals `WRITE`, `SHRINK`, `GROW` and `SEAL`; be a regular file of `len` bytes rounded up to whole
-    /// pages, all allocated; and not use hugetlbfs pages.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub fn verify_and_map(fd: OwnedFd, len: usize, max: usize) -> Result<Self, VerifyError> {
-        let size = match file_size(len) {
-            Some(size) if len <= max => size,
-            _ => {
-                crate::reaper::reap(fd);
-                return Err(VerifyError::Limit { len: len as u64, max: max as u64 });
-            }
-        };
-        let fd = sealed::verify(fd, SEALS, size as u64)?;
-        if len > COPIED_UP_TO {
-            return Self::map(fd.as_fd(), size, len);
-        }
-        match copy_of(fd.as_fd(), len) {
-            Ok(copy) => Ok(Self(Bytes::Copied(copy))),
-            // The descriptor is open, but not for reading.
-            Err(Errno::BADF) => Err(VerifyError::Unreadable),
-            Err(source) => Err(VerifyError::System { source }),
-        }
-    }
-
     fn map(fd: BorrowedFd<'_>, size: usize, len: usize) -> Result<Self, VerifyError> {
         let private = || Mapping::inherited(fd, size, ProtFlags::READ, MapFlags::PRIVATE);
         // Before Linux 6.7 a write-sealed file cannot be mapped shared, not even for reading. A private mapping that is never
@@ -247,8 +219,26 @@ impl SnapshotMap {
 }
 
 impl platform::SnapshotMap<Linux> for SnapshotMap {
+    /// Copies up to 256 KiB instead of mapping them.
+    ///
+    /// It must hold the seals `WRITE`, `SHRINK`, `GROW` and `SEAL`; be a regular file of `len` bytes rounded up to whole
+    /// pages, all allocated; and not use hugetlbfs pages.
     fn of_peer(fd: OwnedFd, len: usize, _is_trusted: bool) -> Result<Self, VerifyError> {
-        Self::verify_and_map(fd, len, len)
+        // A length that no file has differs from that of any.
+        let size = file_size(len).unwrap_or(usize::MAX);
+        if let Err(error) = sealed::check(fd.as_fd(), SEALS, size as u64) {
+            reaper::reap(fd);
+            return Err(error);
+        }
+        if len > COPIED_UP_TO {
+            return Self::map(fd.as_fd(), size, len);
+        }
+        match copy_of(fd.as_fd(), len) {
+            Ok(copy) => Ok(Self(Bytes::Copied(copy))),
+            // The descriptor is open, but not for reading.
+            Err(Errno::BADF) => Err(VerifyError::Unreadable),
+            Err(source) => Err(VerifyError::System { source }),
+        }
     }
 }
 
@@ -265,12 +255,6 @@ impl Deref for SnapshotMap {
             },
             Bytes::Copied(bytes) => bytes,
         }
-    }
-}
-
-impl AsRef<[u8]> for SnapshotMap {
-    fn as_ref(&self) -> &[u8] {
-        self
     }
 }
 

@@ -12,7 +12,7 @@ use std::slice;
 use std::sync::{Arc, Mutex};
 
 use bellwire_shm::platform;
-use bellwire_shm::{Loan, LoanAccount, OverQuota, PeerRange, Quota, lock};
+use bellwire_shm::{Loan, LoanAccount, PeerRange, Quota, lock};
 
 use crate::mapping::Mapping;
 use crate::section::{self, PAGE};
@@ -74,21 +74,6 @@ impl platform::SnapshotBuilder<Windows> for SnapshotBuilder {
     }
 }
 
-impl Snapshot {
-    /// Returns the handle to send to a peer, and charges the snapshot to the peer's user from now on.
-    ///
-    /// # Errors
-    /// [`OverQuota`]: it must not be sent.
-    pub fn lend(&self, account: &LoanAccount) -> Result<BorrowedHandle<'_>, OverQuota> {
-        let mut loans = lock(&self.loans);
-        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &account.quota)) {
-            let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
-            loans.push((Arc::clone(&account.quota), Loan::new(charge, None, clock::now)));
-        }
-        Ok(self.section.as_handle())
-    }
-}
-
 impl platform::Snapshot<Windows> for Snapshot {
     fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
         let mut builder = SnapshotBuilder::create(name, bytes.len())?;
@@ -105,7 +90,13 @@ impl platform::Snapshot<Windows> for Snapshot {
         account: Option<&LoanAccount>,
         pass: impl FnOnce(BorrowedHandle<'_>) -> R,
     ) -> Result<R, RegionError> {
-        account.map(|account| self.lend(account)).transpose()?;
+        if let Some(account) = account {
+            let mut loans = lock(&self.loans);
+            if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &account.quota)) {
+                let charge = account.quota.charge_lent(self.len as u64, clock::now())?;
+                loans.push((Arc::clone(&account.quota), Loan::new(charge, None, clock::now)));
+            }
+        }
         Ok(pass(self.as_handle()))
     }
 
@@ -127,56 +118,23 @@ impl AsHandle for Snapshot {
     }
 }
 
-impl SnapshotMap {
-    /// Checks a trusted peer's snapshot of `len` bytes, at most `max`, and maps it. Closes the handle either way.
-    ///
-    /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all committed.
-    ///
-    /// Windows cannot prove that a section is no longer writable: use [`SnapshotMap::verify_and_copy`] for a peer of another
-    /// user.
-    ///
-    /// # Safety
-    /// Its maker has kept no way to write it.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub unsafe fn verify_and_map(
-        section: OwnedHandle,
-        len: usize,
-        max: usize,
-    ) -> Result<Self, VerifyError> {
-        let mapping = verify(section, len, max)?;
-        Ok(Self(Bytes::Shared { mapping, len }))
-    }
-
-    /// Checks an untrusted peer's snapshot as [`SnapshotMap::verify_and_map`] does, and copies it into private memory.
-    ///
-    /// # Errors
-    /// [`VerifyError`] says what is wrong with it.
-    pub fn verify_and_copy(
-        section: OwnedHandle,
-        len: usize,
-        max: usize,
-    ) -> Result<Self, VerifyError> {
-        let mapping = verify(section, len, max)?;
+impl platform::SnapshotMap<Windows> for SnapshotMap {
+    /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all committed. Windows cannot prove that
+    /// a section is no longer writable: that of an untrusted peer is copied into private memory.
+    fn of_peer(section: OwnedHandle, len: usize, is_trusted: bool) -> Result<Self, VerifyError> {
+        // A length that no section has differs from that of any.
+        let size = section_size(len).unwrap_or(usize::MAX / PAGE * PAGE);
+        let mapping = section::verify_and_map(section.as_handle(), size);
+        let mapping = mapping.inspect_err(|_| reaper::reap(section))?;
+        if is_trusted {
+            return Ok(Self(Bytes::Shared { mapping, len }));
+        }
         let mut copy = vec![0; len].into_boxed_slice();
         // SAFETY: the view of whole pages was checked to have at least `len` bytes, and lives until the end of this
         // function; it is only read.
         let range = unsafe { PeerRange::new(mapping.start(), len) };
         range.read(0, &mut copy);
         Ok(Self(Bytes::Copied(copy)))
-    }
-}
-
-impl platform::SnapshotMap<Windows> for SnapshotMap {
-    fn of_peer(section: OwnedHandle, len: usize, is_trusted: bool) -> Result<Self, VerifyError> {
-        if is_trusted {
-            // SAFETY: the peer is trusted, which `Parts` says of one that may write this process's memory anyway, to keep no
-            // way to write what it attaches.
-            unsafe { Self::verify_and_map(section, len, len) }
-        } else {
-            Self::verify_and_copy(section, len, len)
-        }
     }
 }
 
@@ -187,27 +145,14 @@ impl Deref for SnapshotMap {
         match &self.0 {
             // SAFETY: `len` bytes of a view that lives as long as `self`, all committed. Its maker unmapped
             // its own view and closed the handle that could map another before it sent this one: `Snapshot::map` has one
-            // that did, and `verify_and_map` asks for that.
+            // that did. `of_peer` has one of a peer that is trusted to have kept no way to write what it attaches: `Parts` says
+            // so of one that may write this process's memory anyway.
             Bytes::Shared { mapping, len } => unsafe {
                 slice::from_raw_parts(mapping.start().as_ptr(), *len)
             },
             Bytes::Copied(bytes) => bytes,
         }
     }
-}
-
-impl AsRef<[u8]> for SnapshotMap {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-fn verify(section: OwnedHandle, len: usize, max: usize) -> Result<Mapping, VerifyError> {
-    let mapped = match section_size(len) {
-        Some(size) if len <= max => section::verify_and_map(section.as_handle(), size),
-        _ => Err(VerifyError::Limit { len: len as u64, max: max as u64 }),
-    };
-    mapped.inspect_err(|_| reaper::reap(section))
 }
 
 /// Returns the section size for `len` bytes: whole pages, at least one; `None` on overflow.

@@ -41,7 +41,7 @@ fn a_file_whose_fuse_server_never_answers_is_refused_in_every_place() {
         assert!(matches!(refused, VerifyError::NotMemory { .. }), "{refused}");
     }
     let fd = silent.fd();
-    let refused = returns(move || SnapshotMap::verify_and_map(fd, 4096, 4096).unwrap_err());
+    let refused = returns(move || SnapshotMap::of_peer(fd, 4096, false).unwrap_err());
     assert!(matches!(refused, VerifyError::NotMemory { .. }), "{refused}");
     is_closed(silent);
 }

@@ -26,7 +26,7 @@ fn many_readers_map_one_publication() {
         assert_eq!(snapshot.len(), len);
         for _ in 0..3 {
             let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
-            let map = SnapshotMap::verify_and_map(fd, len, len).unwrap();
+            let map = SnapshotMap::of_peer(fd, len, false).unwrap();
             assert_eq!(*map, *bytes);
         }
         assert_eq!(*snapshot.map().unwrap(), *bytes);
@@ -43,7 +43,7 @@ fn a_copy_is_sealed_has_all_its_pages_and_is_zero_behind_its_bytes() {
         // A reader wants every seal, the size and every page.
         let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
         let size = len.max(1).next_multiple_of(4096);
-        let whole = SnapshotMap::verify_and_map(fd, size, size).unwrap();
+        let whole = SnapshotMap::of_peer(fd, size, false).unwrap();
         assert_eq!(whole[..len], *bytes);
         assert!(whole[len..].iter().all(|byte| *byte == 0));
     }
@@ -54,7 +54,7 @@ fn an_empty_snapshot_is_one() {
     let snapshot = publish(&[]);
     assert!(snapshot.is_empty());
     let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
-    assert!(SnapshotMap::verify_and_map(fd, 0, 0).unwrap().is_empty());
+    assert!(SnapshotMap::of_peer(fd, 0, false).unwrap().is_empty());
 }
 
 /// A pipe pins the pages that were spliced into it, as reclaim does those that it scans.
@@ -116,7 +116,7 @@ fn snapshots_that_one_user_keeps_do_not_fill_the_quota_of_another() {
             // As a peer receives it: the same description, by another descriptor.
             let lent = lent.as_fd().try_clone_to_owned().unwrap();
             let seen = lent.try_clone().unwrap();
-            assert_eq!(&*SnapshotMap::verify_and_map(seen, LEN, LEN).unwrap(), bytes);
+            assert_eq!(&*SnapshotMap::of_peer(seen, LEN, false).unwrap(), bytes);
             passed[at] = Some(lent);
         }
         let [keepers, modests] = passed;
@@ -140,20 +140,18 @@ fn snapshots_that_one_user_keeps_do_not_fill_the_quota_of_another() {
 fn a_lane_is_no_snapshot() {
     // Its owner can still write it: a slice over it would change under its reader.
     let (_own, fd) = OwnRegion::create("lane", 4096, |_| {}).unwrap();
-    let error = SnapshotMap::verify_and_map(fd, 4096, 4096).expect_err("a lane must be refused");
+    let error = SnapshotMap::of_peer(fd, 4096, false).expect_err("a lane must be refused");
     assert!(matches!(error, VerifyError::Seals { .. }), "{error}");
 }
 
 #[test]
-fn a_snapshot_past_the_limit_is_refused() {
+fn another_length_than_announced_is_refused() {
     let snapshot = publish(&[7; 5000]);
     let fd = || snapshot.as_fd().try_clone_to_owned().unwrap();
-    let error = SnapshotMap::verify_and_map(fd(), 5000, 4999).expect_err("past the limit");
-    assert_eq!(error, VerifyError::Limit { len: 5000, max: 4999 });
-    let error = SnapshotMap::verify_and_map(fd(), usize::MAX, usize::MAX).expect_err("no size");
-    assert!(matches!(error, VerifyError::Limit { .. }), "{error}");
-    let error = SnapshotMap::verify_and_map(fd(), 4096, 9999).expect_err("announced too short");
+    let error = SnapshotMap::of_peer(fd(), usize::MAX, false).expect_err("no size");
+    assert!(matches!(error, VerifyError::Size { found: 8192, .. }), "{error}");
+    let error = SnapshotMap::of_peer(fd(), 4096, false).expect_err("announced too short");
     assert_eq!(error, VerifyError::Size { found: 8192, expected: 4096 });
-    let error = SnapshotMap::verify_and_map(fd(), 9000, 9999).expect_err("announced too long");
+    let error = SnapshotMap::of_peer(fd(), 9000, false).expect_err("announced too long");
     assert_eq!(error, VerifyError::Size { found: 8192, expected: 12288 });
 }

@@ -79,7 +79,7 @@ counted! {
     snapshots_close_theirs, body_snapshots, || {
         let snapshot = SnapshotBuilder::create("x", 100).unwrap().seal().unwrap();
         let sent = snapshot.as_handle().try_clone_to_owned().unwrap();
-        SnapshotMap::verify_and_copy(sent, 100, 100).unwrap();
+        SnapshotMap::of_peer(sent, 100, false).unwrap();
     };
     endpoints_close_theirs, body_endpoints, || {
         let dir = tempfile::tempdir().unwrap();

@@ -199,16 +199,6 @@ pub enum VerifyError<P: Platform> {
         /// The announced size in bytes.
         expected: u64,
     },
-    /// The announced size is zero or exceeds this side's limit.
-    #[error(
-        "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
-    )]
-    Limit {
-        /// The announced size in bytes.
-        len: u64,
-        /// The limit, in bytes.
-        max: u64,
-    },
     /// Pages are missing, on Linux. Reading them would charge them to this process.
     #[error(
         "the peer's memory has {allocated} of its {size} bytes allocated: it must allocate all"
@@ -330,7 +320,6 @@ impl<P: Platform> VerifyError<P> {
             Self::FileBacked => "it is a section of a file",
             Self::Special => "it is special memory",
             Self::Size { .. } => "it has another size than announced",
-            Self::Limit { .. } => "its length is above the limit",
             Self::Sparse { .. } | Self::Uncommitted { .. } => "its pages are not allocated",
             Self::HugePages => "it lies on huge pages",
             Self::NotEventfd => "it is not an eventfd",
