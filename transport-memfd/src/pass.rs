@@ -17,7 +17,6 @@ use rustix::net::{
 use crate::Linux;
 use crate::fork::{ForkGuard, OwnerProcess};
 use crate::{clock, poll, reaper, spare};
-pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of descriptors in one message: the kernel's limit, `SCM_MAX_FD`.
 pub const MAX_FDS: usize = 253;

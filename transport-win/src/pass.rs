@@ -32,7 +32,6 @@ use crate::handle::{self, Access, Number};
 use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
 use crate::{OsError, Windows, reaper};
-pub use bellwire_shm::HandleCountError;
 
 /// The maximum number of handles in one message.
 pub const MAX_HANDLES: usize = 32;

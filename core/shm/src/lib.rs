@@ -45,4 +45,4 @@ pub use quota::{
 };
 pub use range::{OwnRange, PeerRange};
 pub use reaper::{Reaper, reap_for};
-pub use received::{HandleCountError, Objects, Received};
+pub use received::{Objects, Received};

@@ -13,16 +13,6 @@ pub struct Objects<H> {
     reap: fn(H),
 }
 
-/// A message carried the wrong number of handles. They went to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent {count} handles, expected {expected}")]
-pub struct HandleCountError {
-    /// How many came.
-    pub count: usize,
-    /// How many were expected.
-    pub expected: usize,
-}
-
 impl<H> Received<H> {
     /// Creates a message of `len` bytes whose handles are given to `reap` unless somebody takes them.
     pub fn new(len: usize, handles: Vec<H>, reap: fn(H)) -> Self {
@@ -37,19 +27,6 @@ impl<H> Received<H> {
     /// Returns all handles. The caller should send those that it takes but does not verify to the reaper, too.
     pub fn into_objects(self) -> Objects<H> {
         self.objects
-    }
-
-    /// Returns the handles, which must be exactly `N`.
-    ///
-    /// # Errors
-    /// [`HandleCountError`] if there are more or fewer; then all go to the reaper.
-    pub fn expect_handles<const N: usize>(self) -> Result<[H; N], HandleCountError> {
-        let reap = self.objects.reap;
-        self.objects.collect::<Vec<_>>().try_into().map_err(|handles: Vec<_>| {
-            let count = handles.len();
-            handles.into_iter().for_each(reap);
-            HandleCountError { count, expected: N }
-        })
     }
 }
 

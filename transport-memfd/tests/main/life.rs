@@ -33,7 +33,8 @@ fn a_killed_process_wakes_threads_parked_on_its_life_word() {
     let socket = endpoint.accept().unwrap().unwrap();
     assert!(poll::wait_readable(&[socket.as_fd()], test_deadline()).unwrap().any());
     let process = peer::peer_pidfd(socket.as_fd()).unwrap();
-    let [fd] = pass::receive(socket.as_fd(), &mut [0; 8], 1).unwrap().expect_handles().unwrap();
+    let mut fds = pass::receive(socket.as_fd(), &mut [0; 8], 1).unwrap().into_objects();
+    let fd = fds.next().unwrap();
     let page = PeerRegion::verify_and_map(fd, PAGE_SIZE).unwrap();
     assert_eq!(state(&page), LifeState::Alive);
     assert!(!process.has_exited());

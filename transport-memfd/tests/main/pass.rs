@@ -39,17 +39,14 @@ fn a_message_brings_its_bytes_and_descriptors() {
 }
 
 #[test]
-fn another_number_of_descriptors_is_refused() {
+fn more_descriptors_than_allowed_are_refused() {
     let (a, b) = socket_pair();
     let mut buf = [0; 64];
     send_fds(&a, 3);
     let error = pass::receive(b.as_fd(), &mut buf, 2).err();
     assert_eq!(error, Some(ReceiveError::TooManyObjects { count: 3, max: 2 }));
-    send_fds(&a, 1);
-    let error = pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_handles::<2>().unwrap_err();
-    assert_eq!((error.count, error.expected), (1, 2));
     send_fds(&a, 2);
-    assert!(pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_handles::<2>().is_ok());
+    assert_eq!(pass::receive(b.as_fd(), &mut buf, 2).unwrap().count(), 2);
 }
 
 #[test]

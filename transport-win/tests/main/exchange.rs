@@ -1,6 +1,6 @@
 //! A link between two processes without a handshake.
 
-use std::os::windows::io::{AsHandle, BorrowedHandle};
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::time::Duration;
 
 use bellwire_core::lane::Lanes;
@@ -30,7 +30,7 @@ pub(crate) fn link_over(channel: Channel) -> Link {
     let ringer = own_event.for_peer().unwrap();
     let sent = [page_handle.as_handle(), lane_handle.as_handle(), ringer.as_handle()];
     channel.send(b"memory", &sent).unwrap();
-    let [page, lane, event] = receive(&channel).unwrap().1.expect_handles().unwrap();
+    let [page, lane, event] = taken(receive(&channel).unwrap().1);
     let peer = PeerEnd {
         page: PeerRegion::verify_and_map(page, PAGE_SIZE).unwrap(),
         lane: PeerRegion::verify_and_map(lane, lane_size).unwrap(),
@@ -53,6 +53,11 @@ pub(crate) fn link_over(channel: Channel) -> Link {
         trusts_peer: true,
     })
     .unwrap()
+}
+
+/// Takes the handles of a message, which are exactly `N`.
+pub(crate) fn taken<const N: usize>(received: Received) -> [OwnedHandle; N] {
+    received.into_objects().collect::<Vec<_>>().try_into().unwrap()
 }
 
 /// Waits for a handle; false when it takes too long.

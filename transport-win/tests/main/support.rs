@@ -16,7 +16,7 @@ use bellwire_win::prelude::*;
 use bellwire_win::region::{OwnRegion, PeerRegion};
 use bellwire_win::{clock, poll};
 
-pub(crate) use crate::exchange::{ready, receive, test_deadline};
+pub(crate) use crate::exchange::{ready, receive, taken, test_deadline};
 
 pub(crate) fn service(name: &str) -> ServiceName {
     name.parse().unwrap()
