@@ -15,7 +15,7 @@ pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let (admission, hello) = (admission(&script), hello(&script));
     let mut wire = Wire { script: &script, is_unchanged: true };
-    let mut server = ServerHandshake::new(admission, Instant::from_nanos(1));
+    let mut server = ServerHandshake::new(admission);
     let mut client = ClientHandshake::new(hello, Instant::from_nanos(1));
 
     let (bytes, fds) = wire.pass(&client.hello(), 0);

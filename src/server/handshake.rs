@@ -140,7 +140,7 @@ impl PendingHandshake {
                 return Err(FailedHandshake::refused(channel, caller, &refusal));
             }
         };
-        let machine = ServerHandshake::new(admission, now.after(config.handshake_timeout));
+        let machine = ServerHandshake::new(admission);
         let fd_budget = FdBudget::now(channel.arrived(), held);
         Ok(Self {
             channel,

@@ -16,9 +16,6 @@ mod server;
 pub use client::{ClientHandshake, ClientStep};
 pub use server::{Admission, Rejection, ServerHandshake, ServerStep, SessionTerms};
 
-use alloc::format;
-use alloc::string::String;
-
 use crate::wire::{ControlError, ControlKind, Refuse, Versions};
 
 /// Why a handshake failed.
@@ -56,7 +53,9 @@ pub enum HandshakeError {
         theirs: Versions,
     },
     /// The two ends know the service's types differently.
-    #[error("{}", schemas_differ(*ours, *theirs))]
+    #[error(
+        "the service's types differ: their fingerprint is {ours:016x} here and {theirs:016x} at the peer: build both from one version of the service"
+    )]
     Schema {
         /// The fingerprint of this end.
         ours: u64,
@@ -88,10 +87,4 @@ fn descriptors(kind: ControlKind, found: usize, expected: usize) -> Result<(), H
 fn differs(ours: u64, theirs: u64) -> Option<HandshakeError> {
     let are_known = ours != 0 && theirs != 0;
     (are_known && ours != theirs).then_some(HandshakeError::Schema { ours, theirs })
-}
-
-fn schemas_differ(ours: u64, theirs: u64) -> String {
-    format!(
-        "the service's types differ: their fingerprint is {ours:016x} here and {theirs:016x} at the peer: build both from one version of the service"
-    )
 }

@@ -7,7 +7,7 @@ use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     STATS_VERSION, Welcome,
 };
-use crate::{Geometry, Instant, Limits, ServiceName};
+use crate::{Geometry, Limits, ServiceName};
 
 /// The token of a client that has none.
 const NO_TOKEN: [u8; 16] = [0; 16];
@@ -48,7 +48,6 @@ pub struct SessionTerms {
 #[derive(Debug)]
 pub struct ServerHandshake {
     admission: Admission,
-    deadline: Instant,
     state: State,
 }
 
@@ -83,14 +82,9 @@ pub struct Rejection {
 }
 
 impl ServerHandshake {
-    /// Waits for a HELLO, with the deadline of the whole handshake.
-    pub fn new(admission: Admission, deadline: Instant) -> Self {
-        Self { admission, deadline, state: State::AwaitHello }
-    }
-
-    /// Returns the deadline of the handshake.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
+    /// Waits for a HELLO. The caller keeps the deadline.
+    pub fn new(admission: Admission) -> Self {
+        Self { admission, state: State::AwaitHello }
     }
 
     /// Handles a message that came with `fds` descriptors.

@@ -59,7 +59,7 @@ pub fn handshake() -> (ClientHandshake, ServerHandshake, SessionTerms) {
         doorbell: Doorbell::Futex,
         max_batch: 1 << 17,
     };
-    (ClientHandshake::new(hello(), deadline), ServerHandshake::new(admission(), deadline), terms)
+    (ClientHandshake::new(hello(), deadline), ServerHandshake::new(admission()), terms)
 }
 
 fn welcome() -> Welcome {
