@@ -106,7 +106,7 @@ fn counters_are_read_only_from_a_valid_page_that_has_them() {
 #[test]
 fn a_page_of_any_content_is_read_without_a_panic() {
     let page = Page::default();
-    for counter in Counter::ALL {
+    for counter in Counter::all() {
         page.export_counter(counter.offset(), u64::MAX);
     }
     for bucket in 0..LATENCY_BUCKETS {

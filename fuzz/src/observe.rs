@@ -72,7 +72,7 @@ fn closed(state: u64) -> Option<Option<CloseReason>> {
 }
 
 fn check_counters(counters: &Counters, word: impl Fn(usize) -> u64) {
-    for (nth, counter) in Counter::ALL.into_iter().enumerate() {
+    for (nth, counter) in Counter::all().enumerate() {
         assert_eq!(counters.of(counter), word(0x408 + 8 * nth), "{counter:?}");
     }
     let [requests, ended @ ..] = [0, 1, 2, 3, 16].map(|nth| word(0x408 + 8 * nth));

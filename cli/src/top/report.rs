@@ -82,7 +82,7 @@ impl End {
     fn of(end: &SeenEnd) -> Self {
         let page = &end.page;
         let counters = page.counters.map(|counters| {
-            let all = Counter::ALL.into_iter().filter(|counter| *counter != Counter::Lane);
+            let all = Counter::all().filter(|counter| *counter != Counter::Lane);
             all.map(|counter| (snake(&format!("{counter:?}")), counters.of(counter).into()))
                 .collect()
         });

@@ -1,8 +1,10 @@
+use zerocopy::{TryFromBytes, try_transmute};
+
 use super::PAGE_SIZE;
 
 /// A counter in an end's page, for observers; no peer acts on it. The value is its offset in bytes; `docs/wire.md`
 /// documents each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u16)]
 pub enum Counter {
     /// Requests sent (client) or taken (server).
@@ -62,26 +64,14 @@ const _: () = assert!(LATENCY_AT + LATENCY_BUCKETS * 8 == super::SAMPLES_AT);
 const _: () = assert!(super::SAMPLES_AT < PAGE_SIZE);
 
 impl Counter {
-    /// All counters, in order.
-    pub const ALL: [Self; 17] = [
-        Self::Requests,
-        Self::Answered,
-        Self::Refused,
-        Self::Failed,
-        Self::Errors,
-        Self::Late,
-        Self::Dropped,
-        Self::Unsent,
-        Self::Panics,
-        Self::LaneFull,
-        Self::HighWater,
-        Self::PeerHighWater,
-        Self::Grows,
-        Self::Shrinks,
-        Self::Attaches,
-        Self::Lane,
-        Self::Posted,
-    ];
+    /// The number of counters.
+    pub const COUNT: usize = (Self::Posted.offset() - Self::Requests.offset()) / 8 + 1;
+
+    /// Returns all counters, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let offsets = (Self::Requests as u16..=Self::Posted as u16).step_by(8);
+        offsets.filter_map(|offset| try_transmute!(offset).ok())
+    }
 
     /// Returns its offset in a page, in bytes.
     pub const fn offset(self) -> usize {

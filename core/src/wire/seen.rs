@@ -43,7 +43,7 @@ pub struct SeenPage {
 /// The counters in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    values: [u64; Counter::ALL.len()],
+    values: [u64; Counter::COUNT],
     /// The latencies of a client's calls.
     pub latency: Latency,
 }
@@ -51,8 +51,8 @@ pub struct Counters {
 impl Counters {
     /// Returns the value of a counter.
     pub fn of(&self, counter: Counter) -> u64 {
-        let mut all = Counter::ALL.iter().zip(self.values);
-        all.find(|(each, _)| **each == counter).map_or(0, |(_, value)| value)
+        let mut all = Counter::all().zip(self.values);
+        all.find(|(each, _)| *each == counter).map_or(0, |(_, value)| value)
     }
 
     /// Returns the requests that have not ended.
@@ -77,7 +77,7 @@ impl SeenPage {
         let (role, service) = header.owner()?;
         let state = PageState::parse(word(page, Word::State.offset()));
         let counters = (word(page, COUNTERS_AT) == COUNTERS_LAYOUT).then(|| Counters {
-            values: Counter::ALL.map(|counter| word(page, counter.offset())),
+            values: from_fn(|nth| word(page, Counter::Requests.offset() + 8 * nth)),
             latency: Latency(from_fn(|bucket| word(page, Latency::offset(bucket)))),
         });
         let doorbell = u32::try_from(word(page, Word::Doorbell.offset())).ok();
