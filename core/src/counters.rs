@@ -60,7 +60,7 @@ pub struct CallCounters {
 /// Chooses which requests to time: each one after a sleep of its session, and one in 64 of the others at random,
 /// which counts for 64. Every call is thus timed with a probability known in advance, and the weighted sums are
 /// unbiased for busy and idle sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stopwatch {
     running: Option<Timed>,
     /// The request to time next, unless there is a sleep before it.
@@ -185,18 +185,6 @@ impl CallCounters {
         if answers > 0 {
             self.counts.dropped += answers;
             own.export_counter(Counter::Dropped.offset(), self.counts.dropped);
-        }
-    }
-}
-
-impl Default for Stopwatch {
-    fn default() -> Self {
-        Self {
-            running: None,
-            due: 0,
-            parks: 0,
-            random: Random::new(1),
-            latency: Latency::default(),
         }
     }
 }

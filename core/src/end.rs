@@ -153,7 +153,7 @@ impl<P: Port, O: Observer> End<P, O> {
 
     /// Ends the session. The first reason counts, but a violation counts more.
     pub fn end(&mut self, why: EndReason) {
-        if !self.is_over() || (matches!(why, EndReason::Fault(_)) && !self.has_failed()) {
+        if !self.is_over() || (matches!(why, EndReason::Fault(_)) && self.fault().is_none()) {
             self.state = SessionState::Over(why);
         }
     }
@@ -180,12 +180,6 @@ impl<P: Port, O: Observer> End<P, O> {
     #[inline]
     pub fn is_departed(&self) -> bool {
         matches!(self.state, SessionState::Closing | SessionState::Over(EndReason::Gone))
-    }
-
-    /// Returns whether the peer violated the protocol.
-    #[inline]
-    pub fn has_failed(&self) -> bool {
-        matches!(self.state, SessionState::Over(EndReason::Fault(_)))
     }
 
     /// Returns the peer's fault, if it violated the protocol.

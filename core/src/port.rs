@@ -9,18 +9,15 @@ use crate::{Instant, OwnMemory, PeerMemory, Word};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bell {
     /// The peer publishes: its `tail` moves.
-    Data,
+    Data = 1,
     /// The peer takes: its `head` moves.
-    Space,
+    Space = 2,
 }
 
 impl Bell {
     /// Returns its number in traces.
     pub const fn number(self) -> u64 {
-        match self {
-            Self::Data => 1,
-            Self::Space => 2,
-        }
+        self as u64
     }
 }
 
@@ -51,24 +48,19 @@ impl Park {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Woken {
     /// The doorbell rang, a word had moved, or the wake-up was spurious: check again.
-    Rung,
+    Rung = 1,
     /// The deadline passed.
-    Deadline,
+    Deadline = 2,
     /// Another thread of this process cancelled the wait.
-    Cancelled,
+    Cancelled = 3,
     /// The peer's process ended, or the peer closed the session.
-    PeerGone,
+    PeerGone = 4,
 }
 
 impl Woken {
     /// Returns its number in traces.
     pub const fn number(self) -> u64 {
-        match self {
-            Self::Rung => 1,
-            Self::Deadline => 2,
-            Self::Cancelled => 3,
-            Self::PeerGone => 4,
-        }
+        self as u64
     }
 }
 

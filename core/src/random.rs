@@ -2,6 +2,12 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
+impl Default for Random {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
 impl Random {
     /// Creates a sequence of this seed.
     pub const fn new(seed: u64) -> Self {

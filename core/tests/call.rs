@@ -27,7 +27,7 @@ impl Pair {
     fn with(sim: Sim) -> Self {
         let ends = sim.ends();
         let (lanes, other) = (ends[0].lanes(), ends[1].lanes());
-        Self { ends, lanes, calls: CallMachine::new(), other, buffer: Vec::new() }
+        Self { ends, lanes, calls: CallMachine::default(), other, buffer: Vec::new() }
     }
 
     fn submit(&mut self, payload: &[u8]) -> Result<Ticket, SubmitError> {

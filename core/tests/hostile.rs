@@ -149,7 +149,7 @@ fn a_pad_of_half_the_lane_or_more() {
 #[test]
 fn answers_without_a_result_are_taken_a_few_at_a_time() {
     let (mut lanes, own, peer) = lanes();
-    let mut calls = CallMachine::new();
+    let mut calls = CallMachine::default();
     calls.submit(&mut lanes, &own, &peer, &[]).unwrap();
     for at in (0..SIZE as usize).step_by(32) {
         peer.put(at, &header(Kind::Response, 0).part(1, true).to_bytes());
@@ -191,7 +191,7 @@ fn no_byte_is_read_twice() {
     assert!(!peer.read_twice());
 
     let (mut lanes, own, peer) = self::lanes();
-    let mut calls = CallMachine::new();
+    let mut calls = CallMachine::default();
     for _ in 0..2 {
         calls.submit(&mut lanes, &own, &peer, &[]).unwrap();
     }

@@ -63,7 +63,7 @@ fn a_lane_that_carries_many_messages_in_parts_becomes_a_large_one() {
 fn a_message_in_parts_crosses_epochs() {
     let mut rng = Rng(4);
     let mut pair = Pair::new(growing());
-    let mut calls = CallMachine::new();
+    let mut calls = CallMachine::default();
     let mut serve = ServeMachine::new(10);
     let mut buffer = Vec::new();
     for sent in 1..=100 {
@@ -228,7 +228,7 @@ fn a_request_that_is_given_up_while_it_arrives_takes_no_memory_and_is_answered()
 #[test]
 fn an_answer_whose_last_part_exceeds_the_limit_is_not_counted_as_answered() {
     let mut pair = one_limited(0);
-    let mut calls = CallMachine::new();
+    let mut calls = CallMachine::default();
     let end = &pair.ends[0];
     let ticket = calls.submit(&mut pair.lanes[0], end.own(), end.peer(), b"").unwrap();
     let _ = pair.commit(0);

@@ -361,7 +361,7 @@ proptest! {
 #[test]
 fn a_batch_is_distinguished_from_a_request_however_it_travels() {
     let mut pair = Pair::new(8);
-    let mut calls = CallMachine::new();
+    let mut calls = CallMachine::default();
     let (end, lanes) = (&pair.ends[1], &mut pair.other);
     let (own, peer) = (end.own(), end.peer());
     let batch = Outgoing::batch(b"0123456789abcdef");

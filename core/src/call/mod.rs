@@ -105,15 +105,9 @@ pub struct CallMachine {
     arriving: Option<(u64, usize)>,
 }
 
+/// The machine of a new session.
 impl Default for CallMachine {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl CallMachine {
-    /// Creates the machine of a new session.
-    pub fn new() -> Self {
         Self {
             slots: Slots::new(),
             window: MAX_WINDOW,
@@ -125,7 +119,9 @@ impl CallMachine {
             arriving: None,
         }
     }
+}
 
+impl CallMachine {
     /// Sets how many requests may be in flight, counted from the oldest unanswered one: 1 to [`MAX_WINDOW`], the
     /// default. Does not affect requests already in flight.
     pub fn set_window(&mut self, requests: usize) {

@@ -431,8 +431,7 @@ impl ServerSession {
     /// Returns whether the client published something new, or made the room that is awaited.
     #[inline]
     pub(super) fn has_moved(&mut self) -> bool {
-        self.end().has_moved()
-            || (self.driver.is_blocked() && self.end_mut().has_room().unwrap_or(true))
+        self.driver.has_moved()
     }
 
     /// Arms the session so that the client rings. Returns true when there is work already.

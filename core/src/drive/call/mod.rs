@@ -80,7 +80,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     pub fn observed(port: P, lanes: Lanes, spin: SpinPolicy, observer: O) -> Self {
         Self {
             end: End::new(port, lanes, observer),
-            calls: CallMachine::new(),
+            calls: CallMachine::default(),
             spin: Spin::new(spin),
             polls: None,
             exchanged: 0,
@@ -151,6 +151,10 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     #[inline]
     pub fn parks(&self) -> u64 {
         self.parks
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), CallFailed> {
+        self.ended().map_or(Ok(()), Err)
     }
 
     /// Returns why nothing more can be sent; `None` while something can.
@@ -236,9 +240,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                 Some(error) => return Err(self.unsent(error)),
                 None => {}
             }
-            if let Some(ended) = self.ended() {
-                return Err(ended);
-            }
+            self.check_open()?;
             let (lanes, own, peer) = self.end.parts();
             match self.calls.submit(lanes, own, peer, payload) {
                 Ok(ticket) => {
@@ -261,9 +263,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         payload: impl Into<Outgoing<'a>>,
     ) -> Result<Ticket, CallFailed> {
         let payload = payload.into();
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
+        self.check_open()?;
         let allowed = self.end.lanes.allows(payload.bytes().len() as u64);
         allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
         // The first part has already started the message.
@@ -277,9 +277,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             }
         }
         loop {
-            if let Some(ended) = self.ended() {
-                return Err(ended);
-            }
+            self.check_open()?;
             let (lanes, own, peer) = self.end.parts();
             let pushed = self.calls.submit_part(lanes, own, peer, payload);
             let ticket = pushed.map_err(|error| self.unsent(error))?;
@@ -308,9 +306,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed`] as for [`CallDriver::submit_attached`].
     pub fn can_attach(&mut self, bytes: u64) -> Result<(), CallFailed> {
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
+        self.check_open()?;
         let can = self.end.lanes.can_attach(self.end.port.peer(), bytes);
         can.map_err(|error| self.unsent(SubmitError::Push(error)))
     }
@@ -325,9 +321,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         one_way: bool,
         pass: impl FnOnce(&P, u64) -> Result<(), Shortage>,
     ) -> Result<Ticket, CallFailed> {
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
+        self.check_open()?;
         self.end.requesting();
         let End { port, lanes, .. } = &mut self.end;
         let pass = |id| pass(port, id);
@@ -350,9 +344,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed`]; the session remains usable unless it is over.
     pub fn trim(&mut self) -> Result<(), CallFailed> {
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
+        self.check_open()?;
         self.end.shrink().map_err(|error| self.unresized(error))?;
         let (lanes, own, peer) = self.end.parts();
         let asked = self.calls.ask_to_trim(lanes, own, peer);

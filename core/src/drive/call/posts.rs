@@ -37,9 +37,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         let (lanes, _, peer) = self.end.parts();
         self.calls.unconsumed(lanes, peer).map_err(|fault| self.end.fail(fault))?;
         let Some(last) = self.calls.last_post_end() else { return Ok(true) };
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
+        self.check_open()?;
         self.end.lanes.await_consumed(last);
         self.wait(true, until, Executed::Maybe)?;
         Ok(false)
