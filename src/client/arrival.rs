@@ -123,7 +123,7 @@ impl<S: Service> Client<S> {
             self.arrivals = Arrivals::watch(self.run_dir.path()).ok();
         }
         // It may have come up before the watch: one more attempt, when that is due.
-        let retry = if is_new { self.next_try() } else { self.retry_due() };
+        let retry = if is_new { self.backoff.due() } else { self.retry_due() };
         if is_new && retry.is_none() {
             return self.check_cancel();
         }
@@ -138,7 +138,7 @@ impl<S: Service> Client<S> {
     pub(crate) fn retry_due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Without(None) if !self.is_paused() => None,
-            _ => self.next_try(),
+            _ => self.backoff.due(),
         }
     }
 

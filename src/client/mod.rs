@@ -231,13 +231,7 @@ impl<S: Service> Client<S> {
         request: &S::Request,
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
-        let mut until = Deadline::within(timeout);
-        let answer = self.session_by(&mut until)?.call_until(request, &mut until);
-        match answer {
-            Err(error) => self
-                .call_again(error, &mut until, |session, until| session.call_until(request, until)),
-            answer => answer,
-        }
+        self.call_by(timeout, |session, until| session.call_until(request, until))
     }
 
     /// Calls with many requests in one message, like [`Session::call_batch`], at most for the configured time, which
@@ -262,14 +256,9 @@ impl<S: Service> Client<S> {
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         timeout: Duration,
     ) -> Result<BatchReplies<'_, S>, CallError> {
-        let mut until = Deadline::within(timeout);
-        let session = self.session_by(&mut until)?;
-        let answered = match session.call_batch_until(requests.clone(), &mut until) {
-            Err(error) => self.call_again(error, &mut until, |session, until| {
-                session.call_batch_until(requests, until)
-            })?,
-            Ok(answered) => answered,
-        };
+        let answered = self.call_by(timeout, move |session, until| {
+            session.call_batch_until(requests.clone(), until)
+        })?;
         self.ready()?.open_batch(Ok(answered))
     }
 
@@ -328,11 +317,6 @@ impl<S: Service> Client<S> {
         Ok(Canceller(Arc::clone(&self.cancel)))
     }
 
-    /// Returns when the next connection attempt is due; `None` when it is due now or a session is open.
-    fn next_try(&self) -> Option<Instant> {
-        self.backoff.due()
-    }
-
     /// Sleeps until `until`. Fails when another thread cancelled.
     fn sleep(&self, until: Option<Instant>) -> Result<(), CallError> {
         let _ = self.cancel.wait_or_bell(None, until);
@@ -386,7 +370,7 @@ impl<S: Service> Client<S> {
             return self.sleep_until_arrival(until).map(|()| false);
         };
         let Some(seen) = seen else {
-            return self.sleep(earlier(self.next_try(), until)).map(|()| false);
+            return self.sleep(earlier(self.backoff.due(), until)).map(|()| false);
         };
         let woken = session.board().watch(session.link(), seen, until);
         if woken == Woken::Cancelled {
@@ -404,6 +388,20 @@ impl<S: Service> Client<S> {
             self.connect_until(until.resolve(now).unwrap_or(now))?;
         }
         self.ready()
+    }
+
+    /// Calls in a session, and once more in its successor's if that is allowed: see [`Client::call`].
+    #[inline]
+    fn call_by<T>(
+        &mut self,
+        timeout: Duration,
+        call: impl Fn(&mut Session<S>, &mut Deadline) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut until = Deadline::within(timeout);
+        match call(self.session_by(&mut until)?, &mut until) {
+            Err(error) => self.call_again(error, &mut until, call),
+            answer => answer,
+        }
     }
 
     /// Handles a failed call: if the provider went away and a second execution is harmless or impossible, sends the

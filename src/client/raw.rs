@@ -1,7 +1,5 @@
 use std::time::Duration;
 
-use bellwire_core::Deadline;
-
 use super::Client;
 use crate::{CallError, Service};
 
@@ -26,14 +24,8 @@ impl<'a, S: Service> RawClient<'a, S> {
     /// Like [`Client::call`].
     pub fn call_within(self, request: &[u8], timeout: Duration) -> Result<&'a [u8], CallError> {
         let client = self.0;
-        let mut until = Deadline::within(timeout);
-        let answer = client.session_by(&mut until)?.call_bytes_until(request, &mut until);
-        let len = match answer {
-            Err(error) => client.call_again(error, &mut until, |session, until| {
-                session.call_bytes_until(request, until)
-            })?,
-            Ok(len) => len,
-        };
+        let len =
+            client.call_by(timeout, |session, until| session.call_bytes_until(request, until))?;
         Ok(client.ready()?.answer_bytes(len))
     }
 }
