@@ -139,15 +139,6 @@ impl<S: Service> Session<S> {
         Ok((ticket, self.open_batch(checked)))
     }
 
-    /// Parses the answers to a batch that was taken off the lane.
-    pub(crate) fn open_batch(
-        &mut self,
-        checked: Result<(Answer, Shape), CallError>,
-    ) -> Result<BatchReplies<'_, S>, CallError> {
-        let (answer, shape) = checked?;
-        self.replies(answer, shape)
-    }
-
     /// Returns the next answer to a batch; an error is already counted.
     pub(super) fn next_batch(&mut self) -> Result<Option<Answered<(Answer, Shape)>>, CallError> {
         let Some(answer) = self.next_of(true)? else { return Ok(None) };
@@ -190,9 +181,12 @@ impl<S: Service> Session<S> {
         (batch, Room { bytes, items: self.max_batch })
     }
 
-    /// Returns the answers where they arrived, counted as one answer.
-    fn replies(&mut self, answer: Answer, shape: Shape) -> Result<BatchReplies<'_, S>, CallError> {
-        let Answer { reply, body } = answer;
+    /// Parses the answers to a batch that was taken off the lane where they arrived, counted as one answer.
+    pub(crate) fn open_batch(
+        &mut self,
+        checked: Result<(Answer, Shape), CallError>,
+    ) -> Result<BatchReplies<'_, S>, CallError> {
+        let (Answer { reply, body }, shape) = checked?;
         // The inbox may be in use.
         let in_inbox = match body {
             Body::Inbox => Some(reply.len),
