@@ -152,8 +152,8 @@ impl SubscribeError {
     /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Malformed { .. } => ErrorKind::Malformed.fault(),
             Self::Call(error) => error.fault(),
+            error => error.kind().fault(),
         }
     }
 }
@@ -286,20 +286,12 @@ impl<E: Event> Subscriber<E> {
         if self.pending.is_some() {
             return Ok(true);
         }
-        match self.arm_session() {
-            // What it published before it ended comes first.
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
-                self.liveness.recheck();
-                Ok(true)
-            }
-            Err(error) => {
-                if error.is_session_fatal() {
-                    self.leave();
-                }
-                Err(error.into())
-            }
-            armed => Ok(armed?),
+        let armed = self.arm_session();
+        let armed = self.liveness.armed(armed);
+        if armed.as_ref().is_err_and(CallError::is_session_fatal) {
+            self.leave();
         }
+        Ok(armed?)
     }
 
     /// Returns the descriptor for an event loop: readable when there may be an event, or when a provider that was absent may

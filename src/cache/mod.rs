@@ -123,8 +123,8 @@ impl<E: std::error::Error + 'static> RefreshError<E> {
     /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Malformed { .. } => ErrorKind::Malformed.fault(),
             Self::Call(error) => error.fault(),
+            error => error.kind().fault(),
         }
     }
 }
@@ -246,19 +246,12 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// # Errors
     /// [`RefreshError`].
     pub fn arm(&mut self) -> Result<bool, RefreshError<T::Error>> {
-        match self.arm_session() {
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
-                self.liveness.recheck();
-                Ok(true)
-            }
-            Err(error) => {
-                if error.is_session_fatal() {
-                    self.client.lost();
-                }
-                Err(error.into())
-            }
-            armed => Ok(armed?),
+        let armed = self.arm_session();
+        let armed = self.liveness.armed(armed);
+        if armed.as_ref().is_err_and(CallError::is_session_fatal) {
+            self.client.lost();
         }
+        Ok(armed?)
     }
 
     /// Returns the descriptor for an event loop: readable when a refresh may find a newer snapshot, or an absent provider may
