@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bellwire_core::resize::Shortage;
+use bellwire_shm::lock;
 
 use crate::transport::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use crate::transport::{Os, prelude::*};
@@ -145,7 +146,7 @@ impl Payload {
 #[inline]
 pub(crate) fn refill(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
-        *buffer = kept().pop().unwrap_or_default();
+        *buffer = lock(&KEPT).pop().unwrap_or_default();
     }
 }
 
@@ -160,7 +161,7 @@ fn most_kept() -> usize {
 
 /// Frees the buffers that are kept for later payloads.
 pub(crate) fn release_buffers() {
-    kept().clear();
+    lock(&KEPT).clear();
 }
 
 /// Copies `bytes` to a sealed memfd.
@@ -180,7 +181,7 @@ fn seal(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Snapshot, Shortage> 
 /// Returns at least `len` bytes of private memory with arbitrary content.
 fn buffer(len: usize) -> Vec<u8> {
     let mut bytes = if len >= WORTH_KEEPING {
-        let mut kept = kept();
+        let mut kept = lock(&KEPT);
         let fitting = kept.iter().position(|bytes| bytes.len() >= len);
         fitting.map(|at| kept.swap_remove(at)).unwrap_or_default()
     } else {
@@ -190,11 +191,6 @@ fn buffer(len: usize) -> Vec<u8> {
         bytes.resize(len, 0);
     }
     bytes
-}
-
-/// No code that holds this lock can panic during a change.
-fn kept() -> MutexGuard<'static, Vec<Vec<u8>>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sealed {
@@ -213,7 +209,7 @@ impl Drop for Buffer {
         if self.bytes.len() < WORTH_KEEPING {
             return;
         }
-        let mut kept = kept();
+        let mut kept = lock(&KEPT);
         let bytes: usize = kept.iter().map(Vec::len).sum();
         if kept.len() < MAX_KEPT && bytes + self.bytes.len() <= most_kept() {
             kept.push(std::mem::take(&mut self.bytes));
