@@ -1,4 +1,3 @@
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bellwire_core::wire::STATS_VERSION;
@@ -65,6 +64,7 @@ pub struct ServerReport {
 ///
 /// The client selects it by its version when it opens the session, so a session still has one kind of request; the
 /// name is the endpoint's.
+#[derive(Debug)]
 pub(crate) struct StatsService;
 
 impl Service for StatsService {
@@ -76,7 +76,7 @@ impl Service for StatsService {
 }
 
 /// The latest layout that the stats client understands. An empty request means the first.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout(u32);
 
 impl Layout {
@@ -120,6 +120,7 @@ impl Message for Layout {
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct StatsClient {
     session: Session<StatsService>,
     took: Duration,
@@ -327,13 +328,5 @@ impl<'a> Reader<'a> {
 
     fn malformed(&self, why: &'static str) -> Malformed {
         Malformed::new(self.at, self.bytes.len(), why)
-    }
-}
-
-impl fmt::Debug for StatsClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatsClient")
-            .field("session", &self.session.stats())
-            .finish_non_exhaustive()
     }
 }
