@@ -10,7 +10,7 @@ use bellwire_core::{Geometry, Limits};
 use crate::support::guard::{test_deadline, until};
 use crate::support::services::{Echo, echo};
 use crate::support::test_server::{Dir, TestServer, client_config, provide};
-use crate::support::transport::endpoint::{self, Endpoint};
+use crate::support::transport::endpoint::Endpoint;
 use crate::support::transport::pass::{Channel, ReceiveError};
 use crate::support::transport::{Os, prelude::*};
 
@@ -38,7 +38,7 @@ fn encode(message: &Message) -> Vec<u8> {
 
 fn connect(run_dir: &RunDir) -> Channel {
     let service = Client::<Echo>::SERVICE;
-    endpoint::connect_trusting(run_dir.path(), service, &[], Some(test_deadline())).unwrap()
+    Endpoint::connect(run_dir.path(), service, &[], Some(test_deadline())).unwrap()
 }
 
 /// The next message; `None` when the other end is closed.

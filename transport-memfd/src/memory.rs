@@ -56,20 +56,14 @@ fn addresses_left() -> Option<u64> {
     [(Resource::As, 0), (Resource::Data, 5)].into_iter().filter_map(left).min()
 }
 
-/// Returns how many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)).
-/// Beyond that the allocator gets no memory either. `None` if the system does not report it.
-pub fn max_maps() -> Option<usize> {
-    fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
-}
-
 /// Returns the lowest limit in bytes of the memory cgroups that contain this process. Version 1 reports no limit as a number
-#[derive(Debug)]
 /// near 2^63.
 pub fn cgroup_limit() -> Option<u64> {
     Cgroup::of_this_process().map(|cgroup| cgroup.limit)
 }
 
 /// The memory cgroup with the lowest limit that contains this process.
+#[derive(Debug)]
 struct Cgroup {
     limit: u64,
     usage: File,

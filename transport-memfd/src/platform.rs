@@ -1,5 +1,6 @@
 //! Linux, as the facade sees it.
 
+use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +57,7 @@ impl Platform for Linux {
     }
 
     fn max_maps() -> Option<usize> {
-        memory::max_maps()
+        fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
     }
 
     fn hint(resource: Resource) -> &'static str {
@@ -109,7 +110,7 @@ impl Platform for Linux {
     }
 
     fn has_blocked_close(user: peer::User) -> bool {
-        reaper::has_blocked_close(user)
+        reaper::REAPER.has_blocked_close(&user)
     }
 
     fn default_run_dir() -> PathBuf {

@@ -14,12 +14,11 @@ use rustix::net::{AddressFamily, Shutdown};
 
 use crate::fork::OwnerProcess;
 use crate::pass::{self, ReceiveError};
-use crate::peer::User;
 
 /// How many messages are taken off a socket before it is closed; more than a socket can hold.
 const MAX_QUEUED: usize = 1024;
 
-static REAPER: Reaper<OwnedFd> = Reaper::new(close);
+pub(crate) static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 /// The process in which the threads run.
 static OWNER: OnceLock<OwnerProcess> = OnceLock::new();
 
@@ -40,11 +39,6 @@ pub fn reap(fd: OwnedFd) {
 /// blocks.
 pub fn backlog() -> usize {
     REAPER.backlog()
-}
-
-/// Returns whether every thread is stuck in a close and at least one of those descriptors came from this user.
-pub fn has_blocked_close(user: User) -> bool {
-    REAPER.has_blocked_close(&user)
 }
 
 fn close(fd: OwnedFd) {

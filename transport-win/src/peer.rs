@@ -92,21 +92,6 @@ pub fn own_user() -> Result<Sid, OsError> {
     Ok(*USER.get_or_init(|| user))
 }
 
-/// Returns who opened the other end of a pipe
-/// ([`GetNamedPipeClientProcessId`](https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-getnamedpipeclientprocessid)).
-///
-/// The other end supplied the process number when it opened the pipe and can forge it. So a server never admits a client by
-/// it alone; it also checks [`client_user`] once the client has sent a message.
-///
-/// # Errors
-/// When this process may not query the other one, or that one has ended.
-pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
-    let pid = pid_of(channel)?;
-    let process = Process::open(pid, ProcessAccess::Watch)?;
-    let user = security::user_of_process(process.as_handle())?;
-    Ok(Credentials { pid, user })
-}
-
 /// Opens the process at the other end of a pipe, which is still running.
 ///
 /// # Errors
@@ -170,8 +155,19 @@ impl Sid {
 impl platform::Credentials<Windows> for Credentials {
     type ConfirmError = ConfirmError;
 
+    /// Returns who opened the other end of a pipe
+    /// ([`GetNamedPipeClientProcessId`](https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-getnamedpipeclientprocessid)).
+    ///
+    /// The other end supplied the process number when it opened the pipe and can forge it. So a server never admits a client by
+    /// it alone; it also checks [`client_user`] once the client has sent a message.
+    ///
+    /// # Errors
+    /// When this process may not query the other one, or that one has ended.
     fn of(channel: &Channel) -> Result<Self, OsError> {
-        credentials(channel)
+        let pid = pid_of(channel)?;
+        let process = Process::open(pid, ProcessAccess::Watch)?;
+        let user = security::user_of_process(process.as_handle())?;
+        Ok(Credentials { pid, user })
     }
 
     fn pid(&self) -> Option<u32> {

@@ -95,10 +95,13 @@ impl Platform for Windows {
     }
 
     fn has_blocked_close(user: peer::User) -> bool {
-        reaper::has_blocked_close(user)
+        reaper::REAPER.has_blocked_close(&user)
     }
+    /// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
+    /// that.
 
     fn default_run_dir() -> PathBuf {
-        endpoint::default_run_dir()
+        let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
+        local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")
     }
 }

@@ -8,9 +8,7 @@ use std::os::windows::io::OwnedHandle;
 use bellwire_shm::Reaper;
 pub use bellwire_shm::reap_for;
 
-use crate::peer::User;
-
-static REAPER: Reaper<OwnedHandle> = Reaper::new(drop);
+pub(crate) static REAPER: Reaper<OwnedHandle> = Reaper::new(drop);
 
 /// Closes `handle` on a reaper thread. Never waits.
 ///
@@ -22,9 +20,4 @@ pub fn reap(handle: OwnedHandle) {
 /// Returns how many handles wait to be closed. A number that stays high means that a peer sent something whose close waits.
 pub fn backlog() -> usize {
     REAPER.backlog()
-}
-
-/// Returns whether every thread is stuck in a close and at least one of those handles came from this user.
-pub fn has_blocked_close(user: User) -> bool {
-    REAPER.has_blocked_close(&user)
 }

@@ -8,9 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
-use bellwire_shm::platform;
+use bellwire_shm::Liveness;
 pub use bellwire_shm::platform::lock_path;
-use bellwire_shm::{ListError, Liveness};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_SHARING_VIOLATION, GENERIC_WRITE,
 };
@@ -20,7 +19,6 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 
 use super::error::BindError;
-use super::pipe_name;
 use crate::peer::User;
 use crate::{OsError, security};
 
@@ -31,26 +29,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// A run directory's entry for one service.
 pub type EndpointInfo = bellwire_shm::EndpointInfo<User>;
 
-/// Lists the endpoints of a run directory by name.
-///
-/// # Errors
-/// [`ListError`] when the directory cannot be read.
-pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
-    platform::list(run_dir, ".lock", |service, path| {
-        let address = pipe_name(run_dir, service).ok()?;
-        let (liveness, owner) = (liveness(&path), owner(&path));
-        Some(EndpointInfo { service, path, address, liveness, mode: None, owner })
-    })
-}
-
-fn owner(lock: &Path) -> Option<User> {
+pub(super) fn owner(lock: &Path) -> Option<User> {
     let everybody = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
     let mut options = OpenOptions::new();
     let file = options.access_mode(READ_CONTROL).share_mode(everybody).open(lock).ok()?;
     security::owner_of_file(file.as_handle()).ok()
 }
 
-fn liveness(lock: &Path) -> Liveness {
+pub(super) fn liveness(lock: &Path) -> Liveness {
     // The holder of the lock lets nobody else write.
     let Err(error) = OpenOptions::new().write(true).open(lock) else { return Liveness::Stale };
     match OsError::from(error).code() {

@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bellwire_core::{Instant, ServiceName};
 use sha2::{Digest, Sha256};
@@ -30,7 +30,7 @@ use crate::{OsError, clock};
 pub use bellwire_shm::{ListError, Liveness};
 pub use error::{BindError, ConnectError, RunDirError};
 use instance::{Listening, Rights};
-pub use lock::{EndpointInfo, list, lock_path};
+pub use lock::{EndpointInfo, lock_path};
 
 /// How many connections may wait for accept; each costs a handle.
 const BACKLOG: usize = 4;
@@ -49,13 +49,6 @@ pub struct Endpoint {
     pipe: String,
     // Held until the pipe is closed.
     _lock: File,
-}
-
-/// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
-/// that.
-pub fn default_run_dir() -> PathBuf {
-    let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
-    local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")
 }
 
 /// Creates the run directory if it is missing.
@@ -94,46 +87,6 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
 }
 
 impl Endpoint {
-    /// Takes the name and listens. This user and the admitted users may connect, but nobody from another machine.
-    ///
-    /// # Errors
-    /// [`BindError`]; [`BindError::Taken`] when the service is already served.
-    pub fn bind_admitting(
-        run_dir: &Path,
-        service: ServiceName,
-        admission: &Admission,
-    ) -> Result<Self, BindError> {
-        let everyone = [User::everyone()];
-        let admitted = match admission {
-            Admission::Users(users) => &users[..],
-            Admission::Any => &everyone,
-            Admission::Group(_) => return Err(BindError::NoGroups),
-            _ => &[],
-        };
-        prepare_run_dir(run_dir)?;
-        let lock = lock::lock(&lock_path(run_dir, service), service)?;
-        let pipe = pipe_name(run_dir, service).map_err(|source| {
-            BindError::RunDir(RunDirError::System { path: run_dir.to_owned(), source })
-        })?;
-        let system = |source| BindError::System { at: pipe.clone(), source };
-        let own = peer::own_user().map_err(system)?;
-        let rights = Rights::new(own, admitted);
-        let arrived = Event::manual_reset().map_err(system)?;
-        let first = Listening::open(&pipe, &rights, &arrived, true);
-        let first = first.map_err(|source| match source.code() {
-            ERROR_ACCESS_DENIED | ERROR_PIPE_BUSY => BindError::Squatted { pipe: pipe.clone() },
-            _ => system(source),
-        })?;
-        let listening = RefCell::new(vec![first]);
-        let endpoint = Self { listening, arrived, rights, service, pipe, _lock: lock };
-        // Fewer instances suffice.
-        let _ = endpoint.refill();
-        // A client may have connected to the first one already.
-        endpoint.recheck();
-        arrivals::touch(&endpoint._lock);
-        Ok(endpoint)
-    }
-
     /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
     pub fn is_recreatable(&self) -> Result<bool, OsError> {
@@ -188,6 +141,7 @@ impl Endpoint {
 }
 
 impl platform::Endpoint<Windows> for Endpoint {
+    /// Listens at once. Nobody from another machine may connect.
     fn reserve(
         run_dir: &Path,
         service: ServiceName,
@@ -195,7 +149,35 @@ impl platform::Endpoint<Windows> for Endpoint {
         _group_may_write: bool,
         _inherited: Option<&Absent<Windows>>,
     ) -> Result<Self, BindError> {
-        Self::bind_admitting(run_dir, service, admission)
+        let everyone = [User::everyone()];
+        let admitted = match admission {
+            Admission::Users(users) => &users[..],
+            Admission::Any => &everyone,
+            Admission::Group(_) => return Err(BindError::NoGroups),
+            _ => &[],
+        };
+        prepare_run_dir(run_dir)?;
+        let lock = lock::lock(&lock_path(run_dir, service), service)?;
+        let pipe = pipe_name(run_dir, service).map_err(|source| {
+            BindError::RunDir(RunDirError::System { path: run_dir.to_owned(), source })
+        })?;
+        let system = |source| BindError::System { at: pipe.clone(), source };
+        let own = peer::own_user().map_err(system)?;
+        let rights = Rights::new(own, admitted);
+        let arrived = Event::manual_reset().map_err(system)?;
+        let first = Listening::open(&pipe, &rights, &arrived, true);
+        let first = first.map_err(|source| match source.code() {
+            ERROR_ACCESS_DENIED | ERROR_PIPE_BUSY => BindError::Squatted { pipe: pipe.clone() },
+            _ => system(source),
+        })?;
+        let listening = RefCell::new(vec![first]);
+        let endpoint = Self { listening, arrived, rights, service, pipe, _lock: lock };
+        // Fewer instances suffice.
+        let _ = endpoint.refill();
+        // A client may have connected to the first one already.
+        endpoint.recheck();
+        arrivals::touch(&endpoint._lock);
+        Ok(endpoint)
     }
 
     fn listen(&self, _: u32) -> Result<(), OsError> {
@@ -222,17 +204,55 @@ impl platform::Endpoint<Windows> for Endpoint {
         self.service
     }
 
+    /// The system's administrators may own the pipe, too.
     fn connect(
         run_dir: &Path,
         service: ServiceName,
         owners: &[User],
         until: Option<Instant>,
     ) -> Result<Channel, ConnectError> {
-        connect_trusting(run_dir, service, owners, until)
+        let pipe = match pipe_name(run_dir, service) {
+            Ok(pipe) => pipe,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ConnectError::Absent { service });
+            }
+            Err(error) => {
+                let pipe = run_dir.display().to_string();
+                return Err(ConnectError::System { pipe, source: error.into() });
+            }
+        };
+        let system = |source| ConnectError::System { pipe: pipe.clone(), source };
+        let handle = loop {
+            match instance::open(&pipe) {
+                Ok(handle) => break handle,
+                Err(error) => match error.code() {
+                    ERROR_FILE_NOT_FOUND => return Err(ConnectError::Absent { service }),
+                    ERROR_ACCESS_DENIED => {
+                        return Err(ConnectError::Denied { pipe });
+                    }
+                    ERROR_PIPE_BUSY if clock::is_over(until) => {
+                        return Err(ConnectError::Busy { service });
+                    }
+                    ERROR_PIPE_BUSY => instance::wait_for_instance(&pipe, until).map_err(system)?,
+                    _ => return Err(system(error)),
+                },
+            }
+        };
+        let channel = Pipe::new(handle, End::Client).map(Channel::new).map_err(system)?;
+        let owner = peer::owner(&channel).map_err(system)?;
+        let known = [Sid::local_system(), Sid::administrators()];
+        if known.contains(&owner) || owners.contains(&owner) || owner.is_own() {
+            return Ok(channel);
+        }
+        Err(ConnectError::Squatted { pipe, owner })
     }
 
     fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
-        list(run_dir)
+        platform::list(run_dir, ".lock", |service, path| {
+            let address = pipe_name(run_dir, service).ok()?;
+            let (liveness, owner) = (lock::liveness(&path), lock::owner(&path));
+            Some(EndpointInfo { service, path, address, liveness, mode: None, owner })
+        })
     }
 }
 
@@ -240,51 +260,4 @@ impl AsHandle for Endpoint {
     fn as_handle(&self) -> BorrowedHandle<'_> {
         self.arrived.as_handle()
     }
-}
-
-/// Connects to a service whose pipe belongs to this user, to the system or its administrators, or to one of `trusted`. While
-/// the queue of waiting connections is full, it retries until `deadline`.
-///
-/// The caller still checks the [`credentials`](peer::credentials) of the peer.
-///
-/// # Errors
-/// [`ConnectError`]; [`ConnectError::Absent`] when no process serves it.
-pub fn connect_trusting(
-    run_dir: &Path,
-    service: ServiceName,
-    trusted: &[User],
-    deadline: Option<Instant>,
-) -> Result<Channel, ConnectError> {
-    let pipe = match pipe_name(run_dir, service) {
-        Ok(pipe) => pipe,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(ConnectError::Absent { service });
-        }
-        Err(error) => {
-            let pipe = run_dir.display().to_string();
-            return Err(ConnectError::System { pipe, source: error.into() });
-        }
-    };
-    let system = |source| ConnectError::System { pipe: pipe.clone(), source };
-    let handle = loop {
-        match instance::open(&pipe) {
-            Ok(handle) => break handle,
-            Err(error) => match error.code() {
-                ERROR_FILE_NOT_FOUND => return Err(ConnectError::Absent { service }),
-                ERROR_ACCESS_DENIED => return Err(ConnectError::Denied { pipe }),
-                ERROR_PIPE_BUSY if clock::is_over(deadline) => {
-                    return Err(ConnectError::Busy { service });
-                }
-                ERROR_PIPE_BUSY => instance::wait_for_instance(&pipe, deadline).map_err(system)?,
-                _ => return Err(system(error)),
-            },
-        }
-    };
-    let channel = Pipe::new(handle, End::Client).map(Channel::new).map_err(system)?;
-    let owner = peer::owner(&channel).map_err(system)?;
-    let known = [Sid::local_system(), Sid::administrators()];
-    if known.contains(&owner) || trusted.contains(&owner) || owner.is_own() {
-        return Ok(channel);
-    }
-    Err(ConnectError::Squatted { pipe, owner })
 }

@@ -108,14 +108,12 @@ fn run_directories_are_apart() {
 fn a_service_without_a_server_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_owned(), dir.path().join("missing")] {
-        let error =
-            endpoint::connect_trusting(&path, service("none"), &[], test_deadline()).unwrap_err();
+        let error = Endpoint::connect(&path, service("none"), &[], test_deadline()).unwrap_err();
         assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
     }
     let endpoint = bind(dir.path(), "gone");
     drop(endpoint);
-    let error =
-        endpoint::connect_trusting(dir.path(), service("gone"), &[], test_deadline()).unwrap_err();
+    let error = Endpoint::connect(dir.path(), service("gone"), &[], test_deadline()).unwrap_err();
     assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
 }
 
@@ -194,7 +192,7 @@ fn a_full_backlog_is_busy_at_the_deadline() {
     let mut waiting = Vec::new();
     let error = loop {
         let soon = Some(clock::now().after(Duration::from_millis(20)));
-        match endpoint::connect_trusting(dir.path(), service("full"), &[], soon) {
+        match Endpoint::connect(dir.path(), service("full"), &[], soon) {
             Ok(channel) => waiting.push(channel),
             Err(error) => break error,
         }
@@ -224,12 +222,9 @@ fn clients_that_left_before_they_were_accepted_do_no_harm() {
 fn users_are_admitted_by_identifier() {
     let dir = tempfile::tempdir().unwrap();
     let users = [Sid::local_system(), Sid::administrators()];
-    let _endpoint = Endpoint::bind_admitting(
-        dir.path(),
-        service("listed"),
-        &bellwire_win::admission::Admission::Users(users.to_vec()),
-    )
-    .unwrap();
+    let admission = bellwire_win::admission::Admission::Users(users.to_vec());
+    let _endpoint =
+        Endpoint::reserve(dir.path(), service("listed"), &admission, false, None).unwrap();
     let _client = connect(dir.path(), "listed");
 }
 
@@ -251,7 +246,7 @@ fn endpoints_are_listed_with_their_serving_process() {
     let endpoint = bind(dir.path(), "served");
     std::fs::write(endpoint::lock_path(dir.path(), service("left")), "7\n").unwrap();
     std::fs::write(dir.path().join("Other.lock"), "").unwrap();
-    let found = endpoint::list(dir.path()).unwrap();
+    let found = Endpoint::list(dir.path()).unwrap();
     let found: Vec<_> = found.iter().map(|found| (found.service, found.liveness)).collect();
     let alive = Liveness::Alive(Some(std::process::id()));
     assert_eq!(found, [(service("left"), Liveness::Stale), (service("served"), alive)]);

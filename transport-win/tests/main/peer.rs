@@ -11,7 +11,7 @@ fn both_ends_know_the_user_and_process_of_their_peer() {
     let (server, client) = channels();
     let own = peer::own_user().unwrap();
     for channel in [&server, &client] {
-        let credentials = peer::credentials(channel).unwrap();
+        let credentials = peer::Credentials::of(channel).unwrap();
         assert_eq!((credentials.pid, &credentials.user), (std::process::id(), &own));
         assert!(credentials.user().is_own() && credentials.is_among(&[]));
     }
@@ -64,7 +64,7 @@ fn two_processes_know_each_other() {
     let server = accept(&endpoint);
     let (parent, _) = receive(&server).unwrap();
     assert_eq!(String::from_utf8(parent).unwrap(), std::process::id().to_string());
-    let credentials = peer::credentials(&server).unwrap();
+    let credentials = peer::Credentials::of(&server).unwrap();
     assert_eq!(credentials.pid, child.pid());
     assert!(credentials.user().is_own() && credentials.is_among(&[]));
     server.send(b"close", &[]).unwrap();
@@ -75,7 +75,7 @@ fn two_processes_know_each_other() {
 fn body_meets() {
     let Some(dir) = child::run_dir() else { return };
     let client = connect(&dir, "meet");
-    let server = peer::credentials(&client).unwrap();
+    let server = peer::Credentials::of(&client).unwrap();
     client.send(server.pid.to_string().as_bytes(), &[]).unwrap();
     receive(&client).unwrap();
 }

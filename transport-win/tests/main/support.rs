@@ -8,7 +8,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{Limits, ServiceName};
 use bellwire_win::admission::Admission;
 use bellwire_win::doorbell::Event;
-use bellwire_win::endpoint::{self, BindError, Endpoint};
+use bellwire_win::endpoint::{BindError, ConnectError, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_win::pass::Channel;
 use bellwire_win::peer::{self, Process, ProcessAccess};
@@ -36,7 +36,7 @@ pub(crate) fn channels() -> (Channel, Channel) {
 }
 
 pub(crate) fn try_bind(run_dir: &Path, name: &str) -> Result<Endpoint, BindError> {
-    Endpoint::bind_admitting(run_dir, service(name), &Admission::SameUser)
+    Endpoint::reserve(run_dir, service(name), &Admission::SameUser, false, None)
 }
 
 pub(crate) fn bind(run_dir: &Path, name: &str) -> Endpoint {
@@ -44,16 +44,16 @@ pub(crate) fn bind(run_dir: &Path, name: &str) -> Endpoint {
 }
 
 pub(crate) fn connect(run_dir: &Path, name: &str) -> Channel {
-    endpoint::connect_trusting(run_dir, service(name), &[], test_deadline()).unwrap()
+    Endpoint::connect(run_dir, service(name), &[], test_deadline()).unwrap()
 }
 
 /// Connects as soon as somebody serves it.
 pub(crate) fn connect_when_there(run_dir: &Path, name: &str) -> Channel {
     let limit = test_deadline();
     loop {
-        match endpoint::connect_trusting(run_dir, service(name), &[], limit) {
+        match Endpoint::connect(run_dir, service(name), &[], limit) {
             Ok(channel) => return channel,
-            Err(endpoint::ConnectError::Absent { .. }) => {
+            Err(ConnectError::Absent { .. }) => {
                 assert!(limit.is_some_and(|limit| clock::now() < limit), "nobody serves {name}");
                 std::thread::yield_now();
             }

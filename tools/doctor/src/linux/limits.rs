@@ -3,7 +3,8 @@ use std::fs;
 use crate::check::{Check, CheckResult, Finding, Group};
 use rustix::process::{Resource, getrlimit};
 
-use bellwire_memfd::memory;
+use bellwire_memfd::prelude::*;
+use bellwire_memfd::{Linux, memory};
 
 /// Descriptors that one session takes in a process.
 const FDS_PER_SESSION: u64 = 3;
@@ -47,7 +48,7 @@ fn open_files() -> Finding {
 }
 
 fn maps() -> CheckResult {
-    let limit = memory::max_maps().ok_or("cannot be read")?;
+    let limit = Linux::max_maps().ok_or("cannot be read")?;
     let sessions = limit as u64 / MAPS_PER_SESSION;
     let detail = format!("{}: about {} sessions per process", limit, sessions);
     Ok(if sessions >= FEW {

@@ -7,7 +7,7 @@ use bellwire_core::ServiceName;
 use tempfile::TempDir;
 
 use bellwire_win::doorbell::Event;
-use bellwire_win::endpoint::{self, Endpoint};
+use bellwire_win::endpoint::Endpoint;
 use bellwire_win::pass::{Channel, ReceiveError, Received};
 use bellwire_win::peer::{self, Process, ProcessAccess};
 use bellwire_win::prelude::*;
@@ -44,13 +44,10 @@ struct Pair {
 impl Pair {
     fn connect() -> Result<Self, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let endpoint = Endpoint::bind_admitting(
-            dir.path(),
-            SERVICE,
-            &bellwire_win::admission::Admission::SameUser,
-        )?;
+        let admission = bellwire_win::admission::Admission::SameUser;
+        let endpoint = Endpoint::reserve(dir.path(), SERVICE, &admission, false, None)?;
         let until = Some(clock::now().after(TIMEOUT));
-        let client = endpoint::connect_trusting(dir.path(), SERVICE, &[], until)?;
+        let client = Endpoint::connect(dir.path(), SERVICE, &[], until)?;
         poll::wait(&[endpoint.as_handle()], until)?;
         let server = endpoint.accept()?.ok_or("nobody was seen to connect")?;
         Ok(Self { server, client, endpoint, _dir: dir })
@@ -88,7 +85,7 @@ fn identity() -> CheckResult {
     let pair = Pair::connect()?;
     pair.client.send(b"hello", &[])?;
     receive(&pair.server, &mut [0; 64])?;
-    let (own, claimed) = (peer::own_user()?, peer::credentials(&pair.server)?);
+    let (own, claimed) = (peer::own_user()?, peer::Credentials::of(&pair.server)?);
     let shown = peer::client_user(&pair.server)?;
     if claimed.pid != std::process::id() || claimed.user != own || shown != own {
         return Err(format!("wrong: {claimed:?}, and a token of {shown}").into());
