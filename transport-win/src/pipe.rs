@@ -5,7 +5,6 @@
 //! One end of a pipe that carries whole messages. Nothing here waits.
 
 use std::cell::{Cell, UnsafeCell};
-use std::fmt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -52,6 +51,7 @@ pub(crate) enum Read {
 
 /// One end of a connected pipe. A read is always pending, so that a wait for [`Pipe::arrived`] ends when there is a message
 /// or the other end is closed.
+#[derive(Debug)]
 pub(crate) struct Pipe {
     handle: OwnedHandle,
     end: End,
@@ -274,15 +274,5 @@ impl Drop for Pipe {
         }
         // SAFETY: leaked by `new`, and freed once; no read is under way.
         drop(unsafe { Box::from_raw(self.slot.as_ptr()) });
-    }
-}
-
-impl fmt::Debug for Pipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipe")
-            .field("handle", &self.handle)
-            .field("end", &self.end)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
     }
 }
