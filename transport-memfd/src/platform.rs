@@ -43,7 +43,6 @@ impl Platform for Linux {
     type Notify = notify::Notify;
     type Watchers = watch::Watchers;
     type LifeLock = life::LifeLock;
-    type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = endpoint::InheritError;
 

@@ -45,7 +45,6 @@ impl Platform for Windows {
     type Notify = Absent<Self>;
     type Watchers = watch::Watchers;
     type LifeLock = Absent<Self>;
-    type ConnectError = endpoint::ConnectError;
     type BindError = endpoint::BindError;
     type InheritError = Infallible;
 
@@ -97,9 +96,9 @@ impl Platform for Windows {
     fn has_blocked_close(user: peer::User) -> bool {
         reaper::REAPER.has_blocked_close(&user)
     }
+
     /// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
     /// that.
-
     fn default_run_dir() -> PathBuf {
         let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
         local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")

@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use bellwire_core::ServiceName;
+use bellwire_shm::platform;
 
-use crate::OsError;
-use crate::peer::Sid;
+use crate::{OsError, Windows};
 
 /// Why a run directory is not used.
 #[derive(Debug, thiserror::Error)]
@@ -64,50 +64,4 @@ pub enum BindError {
 }
 
 /// Why a service cannot be reached.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// Nobody serves it now. This is a state rather than a failure: try again later.
-    #[error("no provider of {service} is running")]
-    Absent {
-        /// The service.
-        service: ServiceName,
-    },
-    /// The pipe belongs to a user who is not trusted.
-    #[error(
-        "{pipe} belongs to {owner}, neither this process's user nor the system: not connecting"
-    )]
-    Squatted {
-        /// The pipe's name.
-        pipe: String,
-        /// Its owner.
-        owner: Sid,
-    },
-    /// This process's user may not connect.
-    #[error("this user may not open {pipe}: have the provider admit it (bellwire provide --admit)")]
-    Denied {
-        /// The pipe's name.
-        pipe: String,
-    },
-    /// The queue of connections that wait for accept is full. Try again soon.
-    #[error("{service} has too many connections waiting: try again")]
-    Busy {
-        /// The service.
-        service: ServiceName,
-    },
-    /// The system refused.
-    #[error("cannot connect to {pipe}: {source}")]
-    System {
-        /// The pipe's name.
-        pipe: String,
-        /// The error from the system.
-        source: OsError,
-    },
-}
-
-impl ConnectError {
-    /// Returns whether an untrusted process has the name.
-    pub const fn is_impostor(&self) -> bool {
-        matches!(self, Self::Squatted { .. })
-    }
-}
+pub type ConnectError = platform::ConnectError<Windows>;

@@ -217,18 +217,18 @@ impl platform::Endpoint<Windows> for Endpoint {
                 return Err(ConnectError::Absent { service });
             }
             Err(error) => {
-                let pipe = run_dir.display().to_string();
-                return Err(ConnectError::System { pipe, source: error.into() });
+                let at = run_dir.display().to_string();
+                return Err(ConnectError::System { at, source: error.into() });
             }
         };
-        let system = |source| ConnectError::System { pipe: pipe.clone(), source };
+        let system = |source| ConnectError::System { at: pipe.clone(), source };
         let handle = loop {
             match instance::open(&pipe) {
                 Ok(handle) => break handle,
                 Err(error) => match error.code() {
                     ERROR_FILE_NOT_FOUND => return Err(ConnectError::Absent { service }),
                     ERROR_ACCESS_DENIED => {
-                        return Err(ConnectError::Denied { pipe });
+                        return Err(ConnectError::Forbidden { at: pipe, user: User::own() });
                     }
                     ERROR_PIPE_BUSY if clock::is_over(until) => {
                         return Err(ConnectError::Busy { service });
@@ -244,7 +244,7 @@ impl platform::Endpoint<Windows> for Endpoint {
         if known.contains(&owner) || owners.contains(&owner) || owner.is_own() {
             return Ok(channel);
         }
-        Err(ConnectError::Squatted { pipe, owner })
+        Err(ConnectError::Squatted { at: pipe, owner })
     }
 
     fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {

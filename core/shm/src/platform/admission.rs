@@ -39,7 +39,7 @@ impl<P: Platform> Admission<P> {
     }
 }
 
-impl<P: Platform<User: fmt::Display, Group: fmt::Display>> fmt::Display for Admission<P> {
+impl<P: Platform<Group: fmt::Display>> fmt::Display for Admission<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameUser => f.write_str("nobody else"),

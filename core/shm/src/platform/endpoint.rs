@@ -68,7 +68,7 @@ pub trait Endpoint<P: Platform>: Sized {
         service: ServiceName,
         owners: &[P::User],
         until: Option<Instant>,
-    ) -> Result<P::Channel, P::ConnectError>;
+    ) -> Result<P::Channel, ConnectError<P>>;
 
     /// Takes the sockets that a service manager hands to this process: none, by default. Once: later calls find none.
     ///
@@ -83,6 +83,73 @@ pub trait Endpoint<P: Platform>: Sized {
     /// # Errors
     /// The directory cannot be read.
     fn list(run_dir: &Path) -> Result<Vec<EndpointInfo<P::User>>, ListError>;
+}
+
+/// Why a service cannot be reached. Each system has some of these reasons.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError<P: Platform> {
+    /// Nobody serves it now. This is a state rather than a failure: try again later.
+    #[error("no provider of {service} is running")]
+    Absent {
+        /// The service.
+        service: ServiceName,
+    },
+    /// Something that is not a socket has the name, on Linux.
+    #[error("{} is not a socket: remove it, or name the right run directory", .path.display())]
+    NotASocket {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The socket or pipe belongs to a user who is not trusted.
+    #[error(
+        "{at} belongs to {owner}, neither this process's user nor root or the system: remove it, or list that user in the client's trusted users"
+    )]
+    Squatted {
+        /// The socket's path or the pipe's name.
+        at: String,
+        /// Its owner.
+        owner: P::User,
+    },
+    /// This process's user may not reach the socket, or may not connect to it or to the pipe.
+    #[error(
+        "{user} may not connect to {at}: run the client as the provider's user, or have the provider admit it (bellwire provide --admit), which lets it reach the run directory and the socket"
+    )]
+    Forbidden {
+        /// The socket's path or the pipe's name.
+        at: String,
+        /// This process's user.
+        user: P::User,
+    },
+    /// The queue of connections that wait for accept is full. Try again soon.
+    #[error("{service} has too many connections waiting: try again")]
+    Busy {
+        /// The service.
+        service: ServiceName,
+    },
+    /// The path of the socket is longer than an address can hold, on Linux.
+    #[error("{} has {len} bytes where a socket's path has at most 107: use a shorter run directory", .path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The system refused.
+    #[error("cannot connect to {at}: {source}")]
+    System {
+        /// The socket's path or the pipe's name.
+        at: String,
+        /// The error from the system.
+        source: P::Error,
+    },
+}
+
+impl<P: Platform> ConnectError<P> {
+    /// Returns whether the name belongs to something that is not trusted.
+    pub const fn is_impostor(&self) -> bool {
+        matches!(self, Self::NotASocket { .. } | Self::Squatted { .. })
+    }
 }
 
 /// A run directory's entry for one service, of a user of type `U`.

@@ -14,10 +14,10 @@ mod poll;
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fmt, io};
 
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::AtomicU32;
@@ -27,7 +27,8 @@ use crate::quota::Gauge;
 
 pub use admission::Admission;
 pub use endpoint::{
-    Arrivals, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list, lock_path,
+    Arrivals, ConnectError, Endpoint, EndpointInfo, Inherited, ListError, Liveness, Notify, list,
+    lock_path,
 };
 pub use error::{ReceiveError, RegionError, SendError, VerifyError};
 pub use link::{Doorbells, LifeLock, LifeState, Parts, WakeEvent, Watchers};
@@ -54,7 +55,7 @@ pub trait Platform: Sized + 'static {
     /// The same, borrowed.
     type Borrowed<'a>: Copy;
     /// A user of this machine.
-    type User: Copy + Eq + 'static;
+    type User: Copy + Eq + fmt::Debug + fmt::Display + 'static;
     /// A group of users.
     type Group: Copy + Eq + 'static;
     /// Who is at the other end.
@@ -94,8 +95,6 @@ pub trait Platform: Sized + 'static {
     /// A life word that this thread holds.
     /// [`Absent`] where the system records no thread's end in memory.
     type LifeLock: LifeLock<Self>;
-    /// Why a service cannot be reached.
-    type ConnectError: Error;
     /// Why a name could not be taken.
     type BindError: Error;
     /// Why sockets that were handed over are not used.
