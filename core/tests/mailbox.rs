@@ -110,6 +110,16 @@ fn more_attachments_than_may_be_outstanding_are_a_violation() {
     accept(&mut mailbox, &attachment(99, 1), &[99]).unwrap();
 }
 
+#[test]
+fn a_lane_or_an_attachment_above_its_limit_is_a_violation() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    let (long, large) =
+        (attachment(1, LIMITS.max_message + 1), lane(2, 2 * LIMITS.max_lane.size()));
+    assert_eq!(accept(&mut mailbox, &long, &[1]), Err("an attachment above the limit"));
+    assert_eq!(accept(&mut mailbox, &large, &[2]), Err("a lane above the limit"));
+    accept(&mut mailbox, &attachment(1, LIMITS.max_message), &[3]).unwrap();
+}
+
 /// Each is within its limit; together they are not.
 #[test]
 fn more_memory_than_the_session_may_share_is_a_violation() {
