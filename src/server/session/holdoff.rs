@@ -9,7 +9,7 @@
 /// calls waits for its answers.
 const STREAM_AFTER: u32 = 8;
 /// Polls that are skipped after a turn of a stream: some 0.5 µs, in which a client posts about 30 short requests.
-const SKIPPED_POLLS: u32 = 16;
+const SKIPPED_POLLS: u32 = 22;
 
 /// Whether the client streams, and how many polls of it are still skipped.
 #[derive(Debug, Default)]
