@@ -228,9 +228,14 @@ impl CallError {
         }
     }
 
+    /// Returns whether the provider died, or closed the session.
+    pub(crate) fn is_provider_gone(&self) -> bool {
+        matches!(self, Self::PeerGone { .. } | Self::Closed { .. })
+    }
+
     /// Returns whether every further call on the session fails too.
     pub(crate) fn is_session_fatal(&self) -> bool {
-        matches!(self, Self::PeerGone { .. } | Self::Closed { .. } | Self::ProtocolViolation(_))
+        self.is_provider_gone() || matches!(self, Self::ProtocolViolation(_))
     }
 }
 

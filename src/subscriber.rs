@@ -287,7 +287,10 @@ impl<E: Event> Subscriber<E> {
             return Ok(true);
         }
         let armed = self.arm_session();
-        let armed = self.liveness.armed(armed);
+        if armed.as_ref().is_err_and(CallError::is_provider_gone) {
+            // What it published before comes first.
+            return Ok(true);
+        }
         if armed.as_ref().is_err_and(CallError::is_session_fatal) {
             self.leave();
         }
@@ -398,7 +401,7 @@ impl<E: Event> Subscriber<E> {
             return false;
         }
         let Some(session) = self.client.session() else { return false };
-        !session.board().is_stopped() && self.liveness.is_alive(session)
+        !session.board().is_stopped() && !session.has_ended() && self.liveness.is_alive(session)
     }
 
     /// Opens a session, or has the next ring mapped, as far as possible without blocking.

@@ -18,6 +18,14 @@ const MAX_FOLLOWED: u64 = 16;
 impl<T: Snapshot> SnapshotCache<T> {
     pub(super) fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         self.client.check_owner()?;
+        if let Some(seen) = self.seen_at_end.take() {
+            let newest = self.client.session().map(|session| session.board().generation());
+            if newest == Some(seen) {
+                self.client.lost();
+                return Ok(Refreshed::Unavailable);
+            }
+            self.seen = Some(seen);
+        }
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
             self.client.lost();
         }

@@ -6,7 +6,7 @@ use bellwire_core::Instant;
 
 use crate::transport::LifeState;
 use crate::transport::{Os, prelude::*};
-use crate::{CallError, Service, Session};
+use crate::{Service, Session};
 
 /// How long a refresh may miss the death of a provider that has no life word.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -20,18 +20,6 @@ impl LivenessCheck {
     #[inline]
     pub(crate) fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
         session.link().life() == LifeState::Alive || self.check(session)
-    }
-
-    /// Returns whether there may be something to take already, also of a session that has ended: what its provider published
-    /// before comes first, and the next query checks the process.
-    pub(crate) fn armed(&mut self, armed: Result<bool, CallError>) -> Result<bool, CallError> {
-        match armed {
-            Err(CallError::PeerGone { .. } | CallError::Closed { .. }) => {
-                self.0 = None;
-                Ok(true)
-            }
-            armed => armed,
-        }
     }
 
     /// Checks the process with the kernel, at most once per `CHECK_EVERY` as long as it lives.

@@ -43,6 +43,8 @@ pub struct SnapshotCache<T: Snapshot> {
     spare: Vec<u8>,
     /// The last board generation that was handled; `None` on a new session.
     seen: Option<u64>,
+    /// The same, since arming has found that the session is over: the next refresh says so, unless something newer came before.
+    seen_at_end: Option<u64>,
     /// Whether the provider was present at the last refresh.
     is_there: bool,
     timeout: Duration,
@@ -155,6 +157,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             held: None,
             spare: Vec::new(),
             seen: None,
+            seen_at_end: None,
             is_there: false,
             timeout,
             liveness: LivenessCheck::default(),
@@ -247,7 +250,10 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// [`RefreshError`].
     pub fn arm(&mut self) -> Result<bool, RefreshError<T::Error>> {
         let armed = self.arm_session();
-        let armed = self.liveness.armed(armed);
+        if armed.as_ref().is_err_and(CallError::is_provider_gone) {
+            self.seen_at_end = self.seen.take();
+            return Ok(true);
+        }
         if armed.as_ref().is_err_and(CallError::is_session_fatal) {
             self.client.lost();
         }

@@ -463,6 +463,12 @@ impl<S: Service> Session<S> {
         self.driver.ended().is_none() && !self.driver.port().peer_gone()
     }
 
+    /// Returns whether this end has noticed that the session is over, or that the provider closes it. No system call.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.driver.end().is_open()
+    }
+
     /// Returns the longest request that both ends' limits allow, in bytes.
     pub fn max_request(&self) -> u64 {
         self.driver.end().lanes().max_message()

@@ -136,9 +136,10 @@ fn an_end_that_names_no_ring() {
 
 #[test]
 fn an_event_that_was_published_before_its_session_was_closed_is_delivered_after_arming() {
-    for is_armed in [false, true] {
+    for (is_armed, shows_life) in [(false, false), (true, false), (false, true), (true, true)] {
         let dir = dir();
-        let listener = RogueListener::bind(&dir.run_dir, "news");
+        let mut listener = RogueListener::bind(&dir.run_dir, "news");
+        listener.shows_life = shows_life;
         let mut subscriber =
             Subscriber::<News>::with_config(&dir.run_dir, StartAt::Oldest, client_config());
         let (mut session, ring) = std::thread::scope(|scope| {

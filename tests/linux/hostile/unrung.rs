@@ -179,9 +179,14 @@ fn a_subscriber_whose_providers_stop_connects_only_after_its_backoff() {
 
 #[test]
 fn arming_a_reader_whose_provider_is_gone_has_its_next_turn_say_so() {
-    for is_armed in [false, true] {
+    for (is_armed, shows_life) in [(false, false), (true, false), (false, true), (true, true)] {
         let dir = Dir::new();
-        let listener = RogueListener::bind(&dir.run_dir, "numbers");
+        let bind = |service| {
+            let mut listener = RogueListener::bind(&dir.run_dir, service);
+            listener.shows_life = shows_life;
+            listener
+        };
+        let listener = bind("numbers");
         let mut cache = cache(&dir, LONG);
         let mut rogue = open(&listener, || {
             cache.refresh().unwrap();
@@ -194,7 +199,7 @@ fn arming_a_reader_whose_provider_is_gone_has_its_next_turn_say_so() {
         assert!(cache.arm().unwrap());
         assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
 
-        let listener = RogueListener::bind(&dir.run_dir, "changes");
+        let listener = bind("changes");
         let mut subscriber =
             Subscriber::<Changes>::with_config(&dir.run_dir, StartAt::Now, config(LONG));
         let mut rogue = open(&listener, || {

@@ -9,8 +9,8 @@ use bellwire_core::lane::{Epoch, Lanes};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
     BOARD_SIZE, BoardHeader, BoardState, BoardWord, CloseReason, Doorbell, Header, Hello, Join,
-    Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready, RefuseCode,
-    Role, Status, Welcome, record_len,
+    Kind, LIFE_OFFSET, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader, PageState, Ready,
+    RefuseCode, Role, Status, Welcome, record_len,
 };
 use bellwire_core::{
     Bell, Geometry, Limits, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word,
@@ -42,6 +42,8 @@ pub(crate) struct Rogue {
 pub(crate) struct RogueListener {
     socket: OwnedFd,
     service: ServiceName,
+    /// Whether its sessions' life words say that it lives, whatever it does.
+    pub(crate) shows_life: bool,
 }
 
 /// An open session, with the memory of both ends.
@@ -197,7 +199,7 @@ impl RogueListener {
         let path = endpoint::socket_path(run_dir.path(), service);
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&socket, 16).unwrap();
-        Self { socket, service }
+        Self { shows_life: false, socket, service }
     }
 
     /// Whether a client has connected.
@@ -236,6 +238,10 @@ impl RogueListener {
     pub(crate) fn open(&self, session: u64) -> RogueSession {
         let rogue = self.accept();
         let (own, page, lane) = own_end(Role::Server, session, self.service);
+        if self.shows_life {
+            let lives = libc::FUTEX_WAITERS | std::process::id();
+            own.page.write(LIFE_OFFSET, &lives.to_ne_bytes());
+        }
         let header = BoardHeader::new(std::process::id(), 1, self.service);
         let (board, board_fd) =
             OwnRegion::create("rogue-board", BOARD_SIZE, |board| board.write(0, header.as_bytes()))
