@@ -143,18 +143,12 @@ pub enum SubscribeError {
 impl SubscribeError {
     /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Malformed { .. } => ErrorKind::Malformed,
-            Self::Call(error) => error.kind(),
-        }
+        if let Self::Call(error) = self { error.kind() } else { ErrorKind::Malformed }
     }
 
     /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
-        match self {
-            Self::Call(error) => error.fault(),
-            error => error.kind().fault(),
-        }
+        if let Self::Call(error) = self { error.fault() } else { self.kind().fault() }
     }
 }
 
