@@ -17,7 +17,7 @@ use crate::transport::{Os, prelude::*};
 /// run](CallError::executed).
 ///
 /// The text of each error of this crate includes those of its [sources](std::error::Error::source): print the error alone, and look
-/// among the sources for what a program has to tell apart, such as the [`io::Error`] of a system call.
+/// among the sources for what a program has to tell apart, such as the [`io::Error`](std::io::Error) of a system call.
 ///
 /// ```
 /// use bellwire::{CallError, Client, Executed, Fault};
